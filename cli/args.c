@@ -392,14 +392,14 @@ static int fill_defaults(args *a)
 
 const option *option_named(const char *name, const command *c, suggestion *near)
 {
+    const option *found = find_long(name, c);
     suggest_start(near, name);
+    if (found && !option_is_habit(found))
+        return found;
     for (size_t i = 0; i < N_OPTIONS; i++) {
         const option *o = option_at(i);
-        if (!row_serves(o, c) || option_is_habit(o) || o->type == TYPE_SHORTHAND)
-            continue;
-        if (option_is_called(o, name))
-            return o;
-        offer_names(near, o);
+        if (row_serves(o, c) && !option_is_habit(o) && o->type != TYPE_SHORTHAND)
+            offer_names(near, o);
     }
     return NULL;
 }

@@ -7,33 +7,14 @@
 
 #include "bench_server.h"
 
-enum { WORDS_MAX = 24, LINE_BYTES = 512 };
-
-/* Options of bench that the server has, too. */
-static void add_option(const args *a, option_key key, const char *name, const char **words,
-                       size_t *n)
-{
-    if (opt_given(a, key) && opt_text(a, key)) {
-        words[(*n)++] = name;
-        words[(*n)++] = opt_text(a, key);
-    }
-}
+enum { LINE_BYTES = 512 };
 
 /* The child: becomes the server, whose first line goes into the pipe. */
-static void become_server(const args *a, const char *model, int out)
+static void become_server(const word_list *words, const word_list *environment, int out)
 {
-    const char *words[WORDS_MAX] = {"bitnet",  "serve", "--model",   model,
-                                    "--port",  "0",     "--quiet",   "--no-log-requests",
-                                    "--cache", "off",   "--timeout", "0"};
-    size_t n = 12;
-    add_option(a, OPT_BENCH_THREADS, "--threads", words, &n);
-    add_option(a, OPT_DEVICE, "--device", words, &n);
-    add_option(a, OPT_KV, "--kv", words, &n);
-    add_option(a, OPT_ISA, "--isa", words, &n);
-    add_option(a, OPT_PIN, "--pin", words, &n);
-    words[n] = NULL;
+    static char *const none[] = {NULL};
     if (dup2(out, STDOUT_FILENO) >= 0)
-        execv("/proc/self/exe", (char *const *)(uintptr_t)words);
+        execve("/proc/self/exe", words->data, environment->data ? environment->data : none);
     _exit(EXIT_OTHER);
 }
 
@@ -62,12 +43,17 @@ static int read_address(int fd, traffic_server *at)
 int own_server_start(const args *a, const char *model, own_server *s)
 {
     int ends[2];
+    word_list words = {0}, environment = {0};
     *s = (own_server){0};
     if (pipe2(ends, O_CLOEXEC) != 0)
         return fail(EXIT_OTHER, "bench: no pipe: %s", strerror(errno));
+    server_words(a, model, &words);
+    server_environment(&environment);
     s->pid = fork();
     if (s->pid == 0)
-        become_server(a, model, ends[1]);
+        become_server(&words, &environment, ends[1]);
+    words_free(&words);
+    words_free(&environment);
     close(ends[1]);
     int rc = s->pid < 0 ? fail(EXIT_OTHER, "bench: no process: %s", strerror(errno))
                         : read_address(ends[0], &s->at);

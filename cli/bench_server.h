@@ -13,6 +13,25 @@ typedef struct own_server {
     traffic_server at;
 } own_server;
 
+typedef struct word_list {
+    char **data; /* owned, NULL behind the last; NULL: no word was added */
+    size_t n;
+} word_list;
+
+/* ---- bench_server_options.c ---- */
+
+/* Fails if an option is given that has no meaning with --server or --serve, where one of them is.
+ */
+int check_server_options(const bench_plan *p);
+/* The command line of the server: the options of bench that serve has, too. */
+void server_words(const args *a, const char *model, word_list *out);
+/* Its environment: without the variables that serve reads as options, which may be about another
+ * server; what bench has read of them stands in the command line. */
+void server_environment(word_list *out);
+void words_free(word_list *l);
+
+/* ---- bench_own_server.c ---- */
+
 /* Starts it with the model file and waits until it answers. */
 int own_server_start(const args *a, const char *model, own_server *out);
 void own_server_stop(own_server *s);

@@ -115,6 +115,11 @@ void outfile_abort(outfile *f);
 int save_bytes(const char *path, const char *bytes, size_t n);
 bool same_file(const char *a, const char *b);  /* both exist and are one, by whatever names */
 int read_input(const char *path, buffer *out); /* "-": standard input */
+/* Behind the mark of UTF-8 that some editors put first; NULL: there is no text. */
+static inline char *after_bom(char *text)
+{
+    return text && strncmp(text, "\xef\xbb\xbf", 3) == 0 ? text + 3 : text;
+}
 
 /* Tries a file to be written, without making anything: folder, permission, no directory. */
 int output_try(const char *origin, const char *path);

@@ -410,6 +410,7 @@ int cmd_bench(args *a)
         return list_shapes();
     int rc = make_plan(a, &p);
     p.cpu = cpu_name();
+    rc = rc ? rc : check_server_options(&p);
     rc = rc ? rc : gate_prepare(&p);
     if (!rc)
         rc = opt_given(a, OPT_SERVER_URL) ? bench_url(&p)

@@ -62,7 +62,7 @@ static int take_key_file(args *a, texts *keys)
     const char *path = opt_text(a, OPT_API_KEY_FILE);
     size_t had = keys->n;
     int rc = path ? read_input(path, &text) : EXIT_OK;
-    for (char *p = text.data; p && *p && !rc;) {
+    for (char *p = rc ? NULL : after_bom(text.data); p && *p;) {
         size_t n = strcspn(p, "\r\n");
         take_key_line(a, keys, p, n);
         p += n + strspn(p + n, "\r\n");
@@ -237,11 +237,14 @@ static int check_folders(const value *dirs)
     return EXIT_OK;
 }
 
-/* The models: options, arguments, or the story. */
+/* The models: options and arguments; without any, those of the environment or of the file; or the
+ * story. */
 static int fill_models(args *a, srv_models_options *o, texts *paths, char **story)
 {
     const value *given = &a->values[OPT_SERVE_MODEL];
-    for (size_t i = 0; i < given->n_list; i++)
+    const char *typed = option_at(OPT_SERVE_MODEL)->dashed; /* the origin of -m, too */
+    bool counts = !a->n_words || (given->origin && strcmp(given->origin, typed) == 0);
+    for (size_t i = 0; counts && i < given->n_list; i++)
         texts_add(paths, given->list[i]);
     for (size_t i = 0; i < a->n_words; i++)
         texts_add(paths, a->words[i]);

@@ -10,6 +10,8 @@ typedef struct line {
     const char *path;
     size_t number;
     const char *p; /* what is left of it */
+    char name[64]; /* of the option, as it was written but for underscores */
+    bool negated;  /* the name is no-NAME of a switch */
 } line;
 
 static int complain(const line *l, const char *what)
@@ -70,7 +72,10 @@ static int set_one(line *l, const option *o, const char *origin)
         return complain(l, "the text in quotes does not end, or has an unknown escape");
     if (!text && !*written)
         return complain(l, "there is no value behind the =");
-    return args_set(l->a, o, origin, written);
+    int rc = args_set(l->a, o, origin, written);
+    if (!rc && l->negated)
+        rc = args_set(l->a, o, origin, opt_on(l->a, o->key) ? "off" : "on");
+    return rc;
 }
 
 /* [ "a", "b" ] */
@@ -91,36 +96,45 @@ static int set_list(line *l, const option *o, const char *origin)
     return rc;
 }
 
-static int unknown_name(const line *l, const char *name, suggestion *near)
+static int unknown_name(const line *l, const suggestion *near)
 {
     const char *best = suggest_best(near);
-    return fail(EXIT_USAGE, "%s:%zu: there is no option '%s'%s%s%s", l->path, l->number, name,
+    return fail(EXIT_USAGE, "%s:%zu: there is no option '%s'%s%s%s", l->path, l->number, l->name,
                 best ? "; did you mean " : " (see bitnet help serve --all)", best ? best : "",
                 best ? "?" : "");
+}
+
+/* Shorthands and what is asked of the command itself have no line in a file. */
+static int check_place(const line *l, const option *o)
+{
+    if (o->type == TYPE_SHORTHAND)
+        return fail(EXIT_USAGE, "%s:%zu: %s is short for another option; write %s = \"%s\"",
+                    l->path, l->number, l->name, option_at(o->target)->name, o->initial);
+    if (o->key == OPT_CONFIG_FILE || option_everywhere(o))
+        return complain(l, "this option belongs on the command line");
+    return EXIT_OK;
 }
 
 /* Reads "NAME =" and finds the option. */
 static int read_name(line *l, const option **out)
 {
-    char name[64];
     suggestion near;
     size_t n = 0;
-    for (; (isalnum((unsigned char)*l->p) || *l->p == '-' || *l->p == '_') && n + 1 < sizeof name;
-         l->p++)
-        name[n++] = *l->p == '_' ? '-' : *l->p;
-    name[n] = '\0';
+    for (; isalnum((unsigned char)*l->p) || *l->p == '-' || *l->p == '_'; l->p++)
+        if (n + 1 < sizeof l->name)
+            l->name[n++] = *l->p == '_' ? '-' : *l->p;
+    l->name[n] = '\0';
     skip_blanks(l);
     if (*l->p == '[')
         return complain(l, "sections are not used here; write NAME = VALUE");
     if (!n || *l->p != '=')
         return complain(l, "a line is NAME = VALUE");
     l->p++;
-    *out = option_named(name, l->a->command, &near);
+    *out = option_named(l->name, l->a->command, &near);
     if (!*out)
-        return unknown_name(l, name, &near);
-    if ((*out)->key == OPT_CONFIG_FILE || option_everywhere(*out))
-        return complain(l, "this option belongs on the command line");
-    return EXIT_OK;
+        return unknown_name(l, &near);
+    l->negated = !option_is_called(*out, l->name);
+    return check_place(l, *out);
 }
 
 /* `seen`: options that a line above has set. */
@@ -138,7 +152,7 @@ static int read_line(line *l, bool seen[N_OPTIONS])
         return EXIT_OK;
     seen[o->key] = true;
     skip_blanks(l);
-    char *origin = xformat("%s:%zu: %s", l->path, l->number, o->name);
+    char *origin = xformat("%s:%zu: %s%s", l->path, l->number, l->negated ? "no-" : "", o->name);
     char *kept = args_keep(l->a, origin, strlen(origin));
     free(origin);
     if (*l->p == '[' && o->type != TYPE_TEXTS)
@@ -159,7 +173,7 @@ int config_file_read(args *a)
     int rc = read_input(path, &text);
     char *all = rc ? NULL : args_keep(a, text.data ? text.data : "", text.n);
     line l = {.a = a, .path = path};
-    for (char *p = all; p && *p && !rc;) {
+    for (char *p = after_bom(all); p && *p && !rc;) {
         char *end = p + strcspn(p, "\n");
         char *next = end + (*end != '\0');
         *end = '\0';

@@ -60,12 +60,21 @@ bool names_model(const char *word)
 
 /* ---- the model as an argument ---- */
 
+/* A folder among words that the command cannot do without is one of those: IN and OUT of batch are
+ * the last two. What is wrong with it the command knows. */
+static bool is_needed(const args *a)
+{
+    struct stat st;
+    return (int)a->n_words <= a->command->fewest && stat(a->words[0], &st) == 0 &&
+           S_ISDIR(st.st_mode);
+}
+
 /* Commands that take no other argument take any file for the model; inspect any word. */
 int take_model(args *a, size_t n_free)
 {
     const command *c = a->command;
     value *v = &a->values[OPT_MODEL];
-    if (!c || !option_on(option_at(OPT_MODEL), c->key) || n_free == 0)
+    if (!c || !option_on(option_at(OPT_MODEL), c->key) || n_free == 0 || is_needed(a))
         return EXIT_OK;
     const char *word = a->words[0];
     bool takes_text = c->most != 0;

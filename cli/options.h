@@ -134,8 +134,8 @@ struct args {
 int args_parse(args *a, int argc, char **argv);
 void args_free(args *a);
 char *args_keep(args *a, const char *text, size_t n); /* a copy that lives as long as a */
-/* The option of command c that a configuration file calls so; NULL: none, and `near` knows the
- * nearest. */
+/* The option of command c that is called so, or --no-name of which is; NULL: none, and `near` knows
+ * the nearest. */
 const option *option_named(const char *name, const command *c, suggestion *near);
 /* Sets a value as if `origin` had given it; texts must live as long as a. */
 int args_set(args *a, const option *o, const char *origin, const char *written);

@@ -59,11 +59,11 @@ def run(*args, stdin=None, env=None, timeout=300, **kw):
     return Result(args, p.returncode, p.stdout or b"", p.stderr or b"")
 
 
-def start(*args, **kw):
+def start(*args, env=None, **kw):
     kw.setdefault("stdin", subprocess.DEVNULL)
     kw.setdefault("stdout", subprocess.PIPE)
     kw.setdefault("stderr", subprocess.PIPE)
-    return subprocess.Popen([BITNET, *args], env=clean_env(), **kw)
+    return subprocess.Popen([BITNET, *args], env=clean_env(env), **kw)
 
 
 def check(ok, what):

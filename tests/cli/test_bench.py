@@ -244,6 +244,54 @@ def test_crowded_refuses():
         fails(2, "bench", "--synthetic", "nano", "--crowded", *args, says=says)
 
 
+def test_servers_refuse():
+    """What --server and --serve would not do is refused before anything is measured, with what to do instead."""
+    for mode, also in ((("--server", "http://127.0.0.1:1"), "--prompt-tokens and --new-tokens say"), (("--serve",), "what it measures is fixed")):
+        for args, says in ((("--tests", "pp4"), also), (("--depth", "4"), also), (("--save", temp("x")), "--json prints what is measured"),
+                           (("--baseline", temp("x")), "--json prints"), (("--receipt", temp("x")), "--json prints"), (("--profile",), "leave one of them out"),
+                           (("--compare", "scalar,best"), "leave one of them out"), (("--crowded",), "leave one"), (("--kernels",), "leave one")):
+            fails(2, "bench", *mode, *args, says=f"bench: {args[0]} has no meaning with {mode[0]}: .*{says}")
+    for args in (("--threads", "1"), ("--batch", "4"), ("--model", model("nano")), (model("nano"),), ("--kv", "int8"), ("--no-pack",)):
+        name = args[0] if args[0].startswith("-") else "--model"
+        fails(2, "bench", "--server", "http://127.0.0.1:1", *args, says=f"{name} has no meaning with --server: .* give it to bitnet serve")
+    fails(2, "bench", "--server", "http://127.0.0.1:1", "--serve", says="--serve has no meaning with --server: leave one of them out")
+    for args in (("--streams", "2"), ("--rate", "3"), ("--api-key", "k"), ("--new-tokens", "4"), ("--load-model", "m")):
+        fails(2, "bench", "--serve", *args, says=f"{args[0]} has no meaning with --serve: it is for a server that runs: --server URL")
+    fails(2, *TINY, "--serve", "--threads", "1,2", says="--threads: '1,2' has 2 numbers, and --serve measures with one; run it once for each")
+    fails(2, *TINY, "--serve", says="BITNET_NUM_THREADS: '1,2' has 2 numbers", env={"BITNET_NUM_THREADS": "1,2"})
+
+
+def words_of(pid, kind):
+    try:
+        with open(f"/proc/{pid}/{kind}", encoding="utf-8", errors="replace") as f:
+            return f.read().split("\0")[:-1]
+    except OSError:  # it ended in between
+        return []
+
+
+def test_own_server_gets_the_options():
+    """Options of bench reach the server that it starts, variables about another server do not: a key would refuse all requests."""
+    given = {"--batch": "64", "--kv": "int8", "--precision": "fp32", "--i2s-layout": "128", "--split": "none", "--kv-policy": "fifo", "--threads": "1"}
+    flags = ("--strict", "--no-pack", "--batch-invariant", "--no-refine")
+    about_others = {"BITNET_API_KEY": "x", "BITNET_API_KEYS": "x,y", "BITNET_CONFIG_FILE": "/nowhere", "BITNET_GGUF": "/nowhere.gguf", "BITNET_CTX": "16",
+                    "BITNET_SERVER_PORT": "1", "BITNET_MAX_TOKENS_PER_REQUEST": "1", "BITNET_REFINE": "1"}
+    p = start("bench", "--serve", "--synthetic", "nano", "-r", "1", "--json", *[w for pair in given.items() for w in pair], *flags,
+              env={**about_others, "BITNET_PIN": "off", "BITNET_GPU_FAKE": "none"})
+    until, words, variables = time.monotonic() + 120, [], []
+    while time.monotonic() < until and p.poll() is None and words[1:2] != ["serve"]:
+        for child in processes(p.pid):
+            variables, words = words_of(child, "environ"), words_of(child, "cmdline")
+        time.sleep(0.01)
+    out, err = p.communicate(timeout=120)
+    equal(p.returncode, 0, f"bench --serve: {err}")
+    check(json.loads(out)["stream16_tok_s"] > 0, out)
+    for name, value in {**given, "--pin": "off"}.items():
+        equal(words[words.index(name) + 1] if name in words else None, value, f"{name} of {words}")
+    equal([f for f in flags if f not in words], [], f"flags that are not in {words}")
+    check("--api-key" not in words and "--format" not in words, f"{words}")
+    equal(sorted(v for v in variables if v.startswith("BITNET_")), ["BITNET_GPU_FAKE=none"], "variables of the server")
+
+
 def test_plot():
     nowhere = temp("no-programs")
     os.makedirs(nowhere, exist_ok=True)

@@ -360,5 +360,17 @@ def test_two_outputs_in_one_file():
     expect(0, "run", "-m", model("nano"), "-n", "2", "-p", "x", "-o", "/dev/null", "--json-out", "/dev/null")
 
 
+def test_batch_takes_its_last_two_words():
+    """A folder as IN is the input, not a model: what is wrong with it is said by name."""
+    folder, out = temp("folder"), temp("out.jsonl")
+    os.makedirs(folder, exist_ok=True)
+    for args in ((folder, out), ("-m", model("nano"), folder, out), (model("nano"), folder, out), (folder, out, "-m", model("nano"))):
+        fails(2, "batch", *args, says="folder: is no regular file")
+    fails(2, "batch", model("nano"), out, says="batch needs IN.jsonl OUT.jsonl")
+    check(not os.path.exists(out), "a file of results")
+    help_ = " ".join(expect(0, "help", "batch").out.split())
+    check("A request that fails has its error there, and the exit status is 0 all the same" in help_, help_)
+
+
 if __name__ == "__main__":
     main(globals())

@@ -313,6 +313,7 @@ def test_unknown_names():
     fails(2, "tokenise", "x", says="unknown command 'tokenise'; did you mean tokenize")
     fails(2, "frobnicate", says="unknown command 'frobnicate' .see bitnet help")
     fails(2, "score", "--stop", "x", says="score has no option --stop .see bitnet help score")
+    fails(2, "serve", "--warmup", says="serve has no option --warmup")  # it always does
     fails(2, "help", "rnu", says="did you mean run")
     fails(2, "chat", "hello", says="unexpected argument 'hello'")
     fails(2, "completions", says="completions needs bash|zsh|fish")

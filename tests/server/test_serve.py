@@ -51,6 +51,37 @@ def test_options_from_everywhere():
         check(s.post("/v1/completions", {"prompt": "x" * 2000}, headers={"x-api-key": "two"})[0] != 413, "max-body of the command line")
 
 
+def names(s):
+    return [m["id"] for m in s.json("GET", "/v1/models")["data"]]
+
+
+def test_models_of_the_command_line():
+    """Words and -m count together; where there is one of them, neither the environment nor the file names a model."""
+    story, config = model("story"), write("models.toml", f'model = "{model("story")}"\n')
+    for args, env, wanted in (((NANO,), {"BITNET_GGUF": story}, ["nano"]), ((NANO, "--config", config), None, ["nano"]),
+                              (("-m", NANO), {"BITNET_GGUF": story}, ["nano"]), (("-m", story, NANO), {"BITNET_GGUF": "/nowhere.gguf"}, ["story", "nano"]),
+                              (("--config", config), {"BITNET_GGUF": NANO}, ["nano"]), (("--config", config), None, ["story"])):
+        with Server(*args, env=env) as s:
+            equal(names(s), wanted, f"{args}, {env}")
+
+
+def test_names_in_the_file():
+    """Every name that the help lists has its line in a file, or is told what to write instead."""
+    for text, page in (("no-page = true\n", 404), ("no_page = false\n", 200), ("page = false\n", 404), ("\ufeffno-page = true\n", 404)):
+        config = write("page.toml", text + 'no-receipts = "yes"\nno-log-requests = true\nno-refine = true\nno-pack = false\nno-strict = 1\n')
+        with Server(NANO, "--config", config) as s:
+            equal(s.get("/")[0], page, repr(text))
+            status, headers, _ = s.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
+            equal((status, headers.get("x-bitnet-receipt")), (200, None), "an answer, and its receipt")
+            time.sleep(0.1)
+            check("/v1/completions" not in s.output().split("try: ")[1].partition("\n")[2], s.output())
+    for text, says in (("no-page = true\npage = true\n", ":2: the option was set by a line above"), ("page = 1\nno-page = 0\n", ":2: the option was set by a line above"),
+                       ("no-page = maybe\n", ":1: no-page: 'maybe' is neither on"), ("verbose = true\n", ':1: verbose is short for another option; write log-level = "info"'),
+                       ("no-warnings = true\n", 'write log-level = "error"'), ("no-port = true\n", "there is no option 'no-port'"), ("no-pge = true\n", "did you mean no-page"),
+                       ("help = true\n", "belongs on the command line"), ("warmup = true\n", "there is no option 'warmup'"), ("n" * 70 + " = 1\n", "there is no option 'nnn")):
+        expect(2, "serve", NANO, "--config", write("bad.toml", text), says=says)
+
+
 def test_messages_name_flags_not_fields():
     expect(6, "serve", "--model", NANO, "--kv-pool", "1048576", says="cache pool options: --kv-pool asks for 1024.000 GiB")
     expect(2, "serve", "--model", NANO, "--isa", "avx9", says="--isa 'avx9' is unknown")
@@ -75,6 +106,9 @@ def test_keys_stay_secret():
         time.sleep(0.2)
         check("key-of" not in s.output() and "another-one" not in s.output(), s.output())
     expect(2, "serve", "--model", NANO, "--api-key-file", write("none", "# nothing\n"), says="has no key")
+    with Server("--model", NANO, "--api-key-file", write("marked", "\ufefffirst\nsecond\n")) as s:  # as some editors write UTF-8
+        for key, wanted in (("first", 200), ("second", 200), ("irst", 401)):
+            equal(s.get("/v1/models", headers={"Authorization": "Bearer " + key})[0], wanted, key)
 
 
 def test_row_20_a_client_that_leaves_frees_its_place():
