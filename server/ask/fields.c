@@ -2,6 +2,8 @@
 #include "ask/fields.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 json_t *srv_field(const json_t *body, const char *name)
@@ -10,9 +12,27 @@ json_t *srv_field(const json_t *body, const char *name)
     return json_is_null(value) ? NULL : value;
 }
 
+/* What a field of the body has, where that is short. */
+static bool is_shown(const srv_exchange *x, const char *name, char *out, size_t cap)
+{
+    const json_t *value = srv_field(srv_body_read(x), name);
+    char *text = value && !json_is_object(value) && !json_is_array(value)
+                     ? json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII)
+                     : NULL;
+    bool fits = text && strlen(text) < cap;
+    if (fits)
+        memcpy(out, text, strlen(text) + 1);
+    free(text);
+    return fits;
+}
+
 bool srv_field_wrong(srv_exchange *x, const char *name, const char *must_be)
 {
-    srv_fail(x, 400, "invalid_value", name, "%s must be %s", name, must_be);
+    char value[64];
+    if (is_shown(x, name, value, sizeof value))
+        srv_fail(x, 400, "invalid_value", name, "%s must be %s, not %s", name, must_be, value);
+    else
+        srv_fail(x, 400, "invalid_value", name, "%s must be %s", name, must_be);
     return false;
 }
 
@@ -27,12 +47,12 @@ bool srv_field_number(srv_exchange *x, const json_t *body, const char *name, dou
         *out = v;
         return true;
     }
-    if (json_is_number(value))
-        srv_fail(x, 400, "invalid_value", name, "%s is %g: it must be from %g to %g", name, v, min,
-                 max);
-    else
-        srv_fail(x, 400, "invalid_value", name, "%s must be a number from %g to %g", name, min,
-                 max);
+    char range[96];
+    snprintf(range, sizeof range, "a number from %g to %g", min, max);
+    if (!json_is_number(value))
+        return srv_field_wrong(x, name, range);
+    srv_fail(x, 400, "invalid_value", name, "%s is %g: it must be from %g to %g", name, v, min,
+             max);
     return false;
 }
 
@@ -61,12 +81,13 @@ bool srv_field_int(srv_exchange *x, const json_t *body, const char *name, int64_
         *out = v;
         return true;
     }
-    if (whole(value, &v))
-        srv_fail(x, 400, "invalid_value", name, "%s is %lld: it must be from %lld to %lld", name,
-                 (long long)v, (long long)min, (long long)max);
-    else
-        srv_fail(x, 400, "invalid_value", name, "%s must be a whole number from %lld to %lld", name,
-                 (long long)min, (long long)max);
+    char range[96];
+    snprintf(range, sizeof range, "a whole number from %lld to %lld", (long long)min,
+             (long long)max);
+    if (!whole(value, &v))
+        return srv_field_wrong(x, name, range);
+    srv_fail(x, 400, "invalid_value", name, "%s is %lld: it must be from %lld to %lld", name,
+             (long long)v, (long long)min, (long long)max);
     return false;
 }
 

@@ -32,6 +32,10 @@ static const char *plain_text(const json_t *value)
 
 void srv_batch_line_read(srv_batch_line *job, const char *line, size_t n, size_t max_depth)
 {
+    if (job->line == 1 && n >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0) { /* some editors' mark */
+        line += 3;
+        n -= 3;
+    }
     srv_json_cost cost = srv_json_measure(line, n);
     job->too_complex = cost.depth > max_depth + 1 || cost.n_values > MAX_VALUES;
     if (job->too_complex)

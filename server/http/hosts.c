@@ -30,12 +30,29 @@ static bool is_bound(const srv_http *h, const char *host, size_t n)
     return k && (bracketed || same_name(host, n, h->bound_host));
 }
 
+/* Ports do not count, in the list as in what clients send. */
 static bool is_listed(const srv_config *c, const char *host, size_t n)
 {
-    for (size_t i = 0; i < c->n_hosts; i++)
-        if (strcmp(c->hosts[i], "*") == 0 || same_name(host, n, c->hosts[i]))
+    for (size_t i = 0; i < c->n_hosts; i++) {
+        const char *listed = c->hosts[i];
+        bool same = host_length(listed) == n && strncasecmp(listed, host, n) == 0;
+        if (same || strcmp(listed, "*") == 0)
             return true;
+    }
     return false;
+}
+
+const char *srv_hosts_wrong(const srv_config *c)
+{
+    for (size_t i = 0; i < c->n_hosts; i++) {
+        const char *host = c->hosts[i];
+        size_t n = host_length(host), rest = strlen(host + n);
+        bool port = rest == 0 || (rest > 1 && strspn(host + n + 1, "0123456789") == rest - 1);
+        bool any = strcmp(host, "*") == 0;
+        if (!any && (!n || !port || strcspn(host, "/?#@* \t,") != strlen(host)))
+            return host;
+    }
+    return NULL;
 }
 
 /* An address, or a name without a dot: no stranger's page has such a name. */

@@ -273,10 +273,22 @@ static bitnet_status check_cors(const char *list, bitnet_error *err)
     return BITNET_ARGUMENT;
 }
 
+static bitnet_status check_hosts(const srv_config *c, bitnet_error *err)
+{
+    const char *bad = srv_hosts_wrong(c);
+    if (!bad)
+        return BITNET_OK;
+    *err = (bitnet_error){.status = BITNET_ARGUMENT};
+    snprintf(err->message, sizeof err->message,
+             "--allowed-host: '%.200s' is no name of a host; one looks like chat.example.org", bad);
+    return BITNET_ARGUMENT;
+}
+
 bitnet_status srv_http_open(srv_server *server, int listen_fd, bool is_unix, bool is_loopback,
                             srv_http **out, bitnet_error *err)
 {
     bitnet_status st = check_cors(server->config->cors, err);
+    st = st == BITNET_OK ? check_hosts(server->config, err) : st;
     if (st != BITNET_OK)
         return st;
     srv_http *h = calloc(1, sizeof *h);

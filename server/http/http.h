@@ -189,6 +189,8 @@ bool srv_host_allowed(const srv_http *h, const char *host);
 bool srv_origin_allowed(const srv_http *h, const char *origin, const char *host);
 bool srv_cors_allows(const srv_config *config, const char *origin);
 /* Is each member of the list an origin, or "*"? If not, the first that is none. */
+/* The first name of the list that no client can send; NULL: there is none. */
+const char *srv_hosts_wrong(const srv_config *config);
 bool srv_cors_is_valid(const char *list, const char **bad, size_t *n_bad);
 
 /* The route of the page's files; not in routes.inc (pages.c). NULL: no file has this path. */

@@ -194,13 +194,24 @@ static bool check_framing(srv_exchange *x, const char *version)
     return false;
 }
 
+/* What a client has sent, where it can be told back. */
+static const char *plain(const char *text)
+{
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n; i++)
+        if (text[i] <= ' ' || text[i] > '~' || n > 200)
+            return "that was sent";
+    return n ? text : "that was sent";
+}
+
 static bool check_origin(srv_exchange *x)
 {
     const char *host = srv_header(x, "Host"), *origin = srv_header(x, "Origin");
     if (host && !srv_host_allowed(x->http, host))
         srv_fail(x, 403, "host_not_allowed", NULL,
-                 "this server does not answer to the name in the Host header; --allowed-host NAME "
-                 "allows one");
+                 "this server does not answer to the name %s of the Host header; --allowed-host "
+                 "NAME allows one",
+                 plain(host));
     else if (origin && !srv_origin_allowed(x->http, origin, host))
         srv_fail(x, 403, "origin_not_allowed", NULL,
                  "pages of this origin may not call; --cors ORIGIN allows one");
@@ -244,7 +255,7 @@ static bool check_route(srv_exchange *x)
         srv_reply_header(x, "Allow", methods);
         srv_fail(x, 405, "method_not_allowed", NULL, "this path takes %s", methods);
     } else
-        srv_fail(x, 404, "not_found", NULL, "there is no such path");
+        srv_fail(x, 404, "not_found", NULL, "there is no path %s", plain(x->path));
     return false;
 }
 

@@ -38,7 +38,7 @@ static void serve_page(srv_exchange *x)
 {
     const srv_file *f = srv_web_find(x->path);
     if (!f) {
-        srv_fail(x, 404, "not_found", NULL, "there is no such path");
+        srv_fail(x, 404, "not_found", NULL, "there is no such page");
         return;
     }
     srv_reply_header(x, "ETag", f->etag);

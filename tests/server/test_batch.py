@@ -152,6 +152,14 @@ def test_interrupted_while_nothing_comes():
     equal(len(lines(out)), 1, "results")
 
 
+def test_a_mark_of_the_editor():
+    """A file may begin with a byte order mark, and its lines end as elsewhere."""
+    path = write("marked.jsonl", "\ufeff" + "".join(json.dumps(request(i)) + "\r\n" for i in range(2)))
+    out = fresh("out.jsonl")
+    batch(path, out)
+    equal([(r["custom_id"], r["error"]) for r in lines(out)], [("c0", None), ("c1", None)], "results")
+
+
 def test_refuses():
     path = requests(2)
     fails(2, "batch", path, fresh("o"), "--shard", "5/4", says="--shard: '5/4'")

@@ -11,7 +11,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from serving import SLOW, Server, check, equal, main, model, temp  # noqa: E402
-from harness import copy_of_model, WORK  # noqa: E402
+from harness import copy_of_model, fails, WORK  # noqa: E402
 
 CALM = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 20}
 _running = []
@@ -256,6 +256,17 @@ def test_models_are_fixed_unless_told():
     with Server("--model", model("nano")) as s:
         equal(s.json("POST", "/v1/models/load", {"model_path": model("story")}, status=403)["error_code"], "LOADING_NOT_ALLOWED", "load")
         equal(s.json("DELETE", "/v1/models/nano", status=403)["error_code"], "LOADING_NOT_ALLOWED", "delete")
+
+
+def test_names_of_the_host():
+    for bad in ("https://b.example.org", "b.example.org/x", "b.example.org:", ""):
+        fails(2, "serve", "--model", model("nano"), "--allowed-host", bad, "--port", "0", says="--allowed-host")
+    with Server("--model", model("nano"), "--allowed-host", "chat.example.org:8443") as s:
+        for host, status in (("chat.example.org:8443", 200), ("chat.example.org", 200), ("other.example.org:8443", 403)):
+            got, _, body = s.get("/health", headers={"Host": host})
+            equal(got, status, f"{host}: {body!r}")
+        check(b"other.example.org" in s.get("/health", headers={"Host": "other.example.org"})[2], "the name is told")
+        check(b"/v1/nothing" in s.get("/v1/nothing")[2], "the path is told")
 
 
 def test_receipts():

@@ -361,6 +361,9 @@ def test_what_is_no_message_and_no_tool():
     for says, kw in [("content", {"messages": [{"role": "user"}]}), ("content", {"messages": [{"role": "user", "content": None}]}),
                      ("tools", {"tools": ["a"]}), ("tools", {"tools": [{}]}), ("tools", {"tools": [{"type": "function"}]})]:
         refused(bad, says, chat, **kw)
+    for says, kw in [("priority must be low, normal, high or critical, not \"urgent\"", {"extra_body": {"priority": "urgent"}}),
+                     ("max_tokens must be a whole number from 1 to 2147483647, not \"2\"", {"extra_body": {"max_tokens": "2"}})]:
+        check(says in refused(bad, "must be", chat, **kw).body["message"], says)
     e = refused(bad, "this model's maximum context length is 1024 tokens", chat, messages=[{"role": "user", "content": "fox " * 2000}])
     equal(e.code, "context_length_exceeded", "code")
     check(chat(extra_body={"function_call": "none"}, max_tokens=2).choices, "a call that nobody wants")
