@@ -37,7 +37,7 @@ typedef struct bnet_gram_op {
     bool tail : 1;      /* a CALL with nothing behind it in its rule */
     bool empty : 1;     /* a CALL whose rule may take no byte */
     bool completes : 1; /* from here the end of the rule can be reached */
-    int32_t arg;        /* of CALL: the rule; of ALT and JUMP: a distance */
+    int32_t arg;        /* of CALL: the rule; of ALT and JUMP: a distance, forwards */
     uint32_t min, max;  /* of CALL */
 } bnet_gram_op;
 
@@ -106,8 +106,8 @@ size_t bnet_program_skip(bnet_program *p);
 void bnet_program_land(bnet_program *p, size_t from);
 
 /* Completes the program (program_check.c): finds what each instruction and the machine need to
- * know, and refuses rules that are missing, that begin with themselves, or that can never end.
- * Returns p->status. */
+ * know, lets no JUMP lead to another, and refuses rules that are missing, that begin with
+ * themselves, or that can never end. Takes time proportional to the program. Returns p->status. */
 bitnet_status bnet_program_finish(bnet_program *p);
 
 #endif

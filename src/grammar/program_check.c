@@ -127,15 +127,26 @@ static void mark_completes(bnet_program *p, const uint8_t *yes)
                       bnet_quote(name.data, name.n, text, sizeof text));
 }
 
+/* A JUMP to a JUMP goes where that one goes; all lead forwards, so the last comes first. */
+static void shorten_jumps(bnet_program *p)
+{
+    for (size_t pc = p->n_code; pc-- > 0;) {
+        bnet_gram_op *op = &p->code[pc];
+        if (op->code == BNET_GRAM_JUMP && op[op->arg].code == BNET_GRAM_JUMP)
+            op->arg += op[op->arg].arg;
+    }
+}
+
+/* Once no JUMP leads to a JUMP. */
 static void mark_tails(bnet_program *p)
 {
     for (size_t pc = 0; pc < p->n_code; pc++) {
-        size_t to = pc + 1;
+        const bnet_gram_op *next = &p->code[pc] + 1;
         if (p->code[pc].code != BNET_GRAM_CALL)
             continue;
-        while (p->code[to].code == BNET_GRAM_JUMP)
-            to += (size_t)p->code[to].arg;
-        p->code[pc].tail = p->code[to].code == BNET_GRAM_RET;
+        if (next->code == BNET_GRAM_JUMP)
+            next += next->arg;
+        p->code[pc].tail = next->code == BNET_GRAM_RET;
     }
 }
 
@@ -264,6 +275,7 @@ bitnet_status bnet_program_finish(bnet_program *p)
     if (p->status == BITNET_OK) {
         spread(p, &d, yes, true);
         mark_completes(p, yes);
+        shorten_jumps(p);
         mark_tails(p);
         find_classes(p);
     }

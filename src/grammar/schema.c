@@ -260,10 +260,9 @@ static void write_ref(bnet_schema *s, json_t *node, const char *path)
     json_t *target = ref && bnet_schema_ok(s) ? bnet_schema_find(s, path, ref) : NULL;
     if (!target)
         return;
-    bnet_str place = bnet_schema_place(s, ref);
-    if (bnet_schema_ok(s))
-        bnet_program_call(s->p, bnet_schema_rule(s, target, place.data, NULL, NULL), 1, 1);
-    bnet_str_free(&place);
+    char place[BNET_SCHEMA_REF + 1];
+    bnet_schema_place(ref, place);
+    bnet_program_call(s->p, bnet_schema_rule(s, target, place, NULL, NULL), 1, 1);
 }
 
 /* ---- alternatives ---- */
@@ -388,6 +387,7 @@ static void write_schema(bnet_schema *s, json_t *node, const char *path)
 
 static void write_job(bnet_schema *s, bnet_schema_job job)
 {
+    s->at = job.path;
     bnet_program_begin(s->p, job.rule);
     if (json_is_object(job.node))
         write_schema(s, job.node, job.path);

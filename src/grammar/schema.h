@@ -11,7 +11,10 @@
 
 #include "grammar/json_rules.h"
 
-enum { BNET_SCHEMA_REQUIRED = 4096 }; /* names in a list `required` */
+enum {
+    BNET_SCHEMA_REQUIRED = 4096, /* names in a list `required` */
+    BNET_SCHEMA_REF = 4096,      /* bytes of a "$ref" */
+};
 
 typedef enum bnet_schema_type { /* bits */
                                 BNET_TYPE_STRING = 1,
@@ -44,9 +47,10 @@ typedef struct bnet_schema {
     size_t n_digits, cap_digits;
     bnet_schema_job *jobs;
     size_t n_jobs, cap_jobs, n_path_bytes;
+    const char *at;    /* the path of the job that is being written */
     bnet_strmap known; /* path to rule */
     json_t *made;      /* an array that keeps schemas that were put together */
-    size_t n_merged;   /* values that were looked at for that */
+    size_t n_merged;   /* values and references that were looked at for that */
     size_t n_apart;    /* and to see that no value is in two schemas */
 } bnet_schema;
 
@@ -63,11 +67,13 @@ void bnet_schema_no_memory(bnet_schema *s);
  * and `last` where they are not NULL. */
 uint32_t bnet_schema_rule(bnet_schema *s, json_t *node, const char *path, const char *more,
                           const char *last);
-/* schema_ref.c: what "#/$defs/x" names in the schema; NULL: refused. */
+/* schema_ref.c: what "#/$defs/x" names in the schema; NULL: refused. The time it takes grows with
+ * the reference, of at most BNET_SCHEMA_REF bytes: who follows many counts their lengths. */
 json_t *bnet_schema_find(bnet_schema *s, const char *path, const char *ref);
-json_t *bnet_schema_look_up(bnet_schema *s, const char *ref); /* NULL: nothing */
-/* A reference as paths are written here: without the "%20" of URIs. To be freed. */
-bnet_str bnet_schema_place(bnet_schema *s, const char *ref);
+/* NULL: nothing, or refused as it is too long. */
+json_t *bnet_schema_look_up(bnet_schema *s, const char *ref);
+/* A reference that was found, as paths are written here: without the "%20" of URIs. */
+void bnet_schema_place(const char *ref, char place[BNET_SCHEMA_REF + 1]);
 /* Refuses "$id" below the root: within it references would begin at another place. */
 void bnet_schema_check_id(bnet_schema *s, const json_t *node, const char *path);
 /* Keeps a tree until the end; takes the reference over. NULL where node is NULL, after refusing. */

@@ -4,25 +4,28 @@
 
 #include <math.h>
 
-enum { MAX_DEPTH = 8, MAX_WORK = 1 << 20, TEXT_UNIT = 64, ANY_TYPE = 127 };
+enum { MAX_DEPTH = 8, MAX_WORK = 1 << 20, TEXT_UNIT = 64, TYPES_UNIT = 8, ANY_TYPE = 127 };
 
 static bool apart(bnet_schema *s, json_t *a, json_t *b, int depth);
 
-/* False: too much was looked at. */
+/* False: too much was looked at, or the schema is refused. */
 static bool work(bnet_schema *s, size_t n)
 {
     s->n_apart += n;
-    return s->n_apart <= MAX_WORK;
+    return s->n_apart <= MAX_WORK && bnet_schema_ok(s);
 }
 
-/* What a schema refers to, as far as that is simple; a wrong reference is refused elsewhere. */
+/* What a schema refers to, as far as that is simple; a wrong reference is refused elsewhere. Two
+ * that are short are a part of the work that the schema itself is. */
 static json_t *follow(bnet_schema *s, json_t *node)
 {
     for (int i = 0; i < MAX_DEPTH && json_is_object(node); i++) {
-        const char *ref = json_string_value(json_object_get(node, "$ref"));
-        if (!ref)
+        const json_t *ref = json_object_get(node, "$ref");
+        if (!json_is_string(ref))
             return node;
-        node = bnet_schema_look_up(s, ref);
+        if (!work(s, (i > 1) + json_string_length(ref) / TEXT_UNIT))
+            return NULL;
+        node = bnet_schema_look_up(s, json_string_value(ref));
     }
     return node;
 }
@@ -173,8 +176,11 @@ static json_t *property(const json_t *node, const char *name)
 static bool objects_apart(bnet_schema *s, const json_t *a, const json_t *b, int depth)
 {
     const json_t *required = json_object_get(a, "required");
-    for (size_t i = 0; i < json_array_size(required) && work(s, 1); i++) {
-        const char *name = json_string_value(json_array_get(required, i));
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        const json_t *text = json_array_get(required, i);
+        const char *name = json_string_value(text);
+        if (!work(s, 1 + json_string_length(text) / TEXT_UNIT))
+            return false;
         json_t *x = name ? property(a, name) : NULL, *y = name ? property(b, name) : NULL;
         if (json_is_false(y) || (x && y && apart(s, x, y, depth - 1)))
             return true;
@@ -221,13 +227,19 @@ static bool lists_apart(bnet_schema *s, json_t *a, json_t *b, int depth)
     return false;
 }
 
+/* What it takes to find the classes of a schema, beside the schema itself: each type named once is
+ * nothing. */
+static size_t n_listed(const json_t *node)
+{
+    return json_array_size(json_object_get(node, "enum")) +
+           json_array_size(json_object_get(node, "type")) / TYPES_UNIT;
+}
+
 static bool apart(bnet_schema *s, json_t *a, json_t *b, int depth)
 {
     a = follow(s, a);
     b = follow(s, b);
-    size_t n_values =
-        json_array_size(json_object_get(a, "enum")) + json_array_size(json_object_get(b, "enum"));
-    if (!work(s, 1 + n_values) || depth < 0)
+    if (!work(s, 1 + n_listed(a) + n_listed(b)) || depth < 0)
         return false;
     if (!json_is_object(a) || !json_is_object(b))
         return json_is_false(a) || json_is_false(b);

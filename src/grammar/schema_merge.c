@@ -15,7 +15,8 @@ typedef struct merging {
 
 /* ---- bounds on the work ---- */
 
-/* Counts values that are copied or compared, of all schemas of a text. False: refused. */
+/* Counts values that are copied or compared and references that are followed, of all schemas of a
+ * text. False: refused. */
 static bool work(merging *m, size_t n)
 {
     m->s->n_merged += n;
@@ -82,26 +83,35 @@ static bool same(merging *m, json_t *a, json_t *b)
     return a == b || (work(m, weight(b)) && json_equal(a, b) && same_digits(m->s, a, b));
 }
 
-/* What a schema of nothing but a reference refers to. */
-static json_t *follow(bnet_schema *s, json_t *node, const char *path)
+static void check_beside_ref(merging *m, json_t *node)
 {
-    for (int i = 0; node && json_is_object(node) && json_object_get(node, "$ref"); i++) {
-        const char *ref = json_string_value(json_object_get(node, "$ref")), *keyword;
-        json_t *value;
-        bnet_schema_check_id(s, node, path);
-        json_object_foreach(node, keyword, value)
-        {
-            if (strcmp(keyword, "$ref") != 0 && !bnet_schema_is_note(keyword))
-                bnet_schema_refuse(s, path, keyword, "it is not supported beside \"$ref\"");
-        }
-        if (!ref || i == MAX_REFS)
-            bnet_schema_refuse(s, path, "$ref",
-                               ref ? "it leads back to itself" : "it must be a string");
-        node = bnet_schema_ok(s) ? bnet_schema_find(s, path, ref) : NULL;
+    const char *keyword;
+    json_t *value;
+    bnet_schema_check_id(m->s, node, m->path);
+    json_object_foreach(node, keyword, value)
+    {
+        if (strcmp(keyword, "$ref") != 0 && !bnet_schema_is_note(keyword))
+            bnet_schema_refuse(m->s, m->path, keyword, "it is not supported beside \"$ref\"");
     }
-    bnet_schema_check_id(s, node, path);
+}
+
+/* What a schema of nothing but a reference refers to. One reference that is short is a part of the
+ * work that the schema itself is. */
+static json_t *follow(merging *m, json_t *node)
+{
+    json_t *ref;
+    for (int i = 0; json_is_object(node) && (ref = json_object_get(node, "$ref")); i++) {
+        check_beside_ref(m, node);
+        if (!json_is_string(ref) || i == MAX_REFS)
+            bnet_schema_refuse(m->s, m->path, "$ref",
+                               i == MAX_REFS ? "it leads back to itself" : "it must be a string");
+        node = work(m, (i > 0) + json_string_length(ref) / NAME_UNIT)
+                   ? bnet_schema_find(m->s, m->path, json_string_value(ref))
+                   : NULL;
+    }
+    bnet_schema_check_id(m->s, node, m->path);
     if (node && !json_is_object(node) && !json_is_true(node)) {
-        bnet_schema_refuse(s, path, "allOf", "a part of it is no schema that has values");
+        bnet_schema_refuse(m->s, m->path, "allOf", "a part of it is no schema that has values");
         return NULL;
     }
     return node;
@@ -300,9 +310,9 @@ static void check_items(bnet_schema *s, const json_t *side, const json_t *other,
 
 static void merge_part(merging *m, json_t *part)
 {
-    json_t *b = follow(m->s, part, m->path), *value;
+    json_t *b = follow(m, part), *value;
     const char *keyword;
-    if (!b || !bnet_schema_ok(m->s) || json_is_true(b) || !work(m, members(b)))
+    if (!b || !work(m, json_is_true(b) ? 1 : members(b)) || json_is_true(b))
         return;
     check_closed(m->s, m->all, b, m->path);
     check_closed(m->s, b, m->all, m->path);

@@ -154,9 +154,9 @@ static uint32_t add_branch(bnet_schema *s, name_list *l, branch b)
     return b.rule;
 }
 
-/* Characters that lead further into names of the list, each with what follows; `rest` loses them.
+/* Characters that lead further into names of the list, each with what follows; `known` gets them.
  */
-static void write_known(bnet_schema *s, name_list *l, branch b, bnet_choice *c, bnet_charset *rest)
+static void write_known(bnet_schema *s, name_list *l, branch b, bnet_choice *c, bnet_charset *known)
 {
     for (size_t i = b.lo; i < b.hi && bnet_schema_ok(s);) {
         int n;
@@ -165,7 +165,7 @@ static void write_known(bnet_schema *s, name_list *l, branch b, bnet_choice *c, 
         while (end < b.hi && strncmp(l->names[end] + b.at, l->names[i] + b.at, (size_t)n) == 0)
             end++;
         if (is_bare(next)) {
-            bnet_charset_remove(rest, next);
+            bnet_charset_add(known, next, next);
             bnet_program_or(s->p, c);
             bnet_program_text(s->p, l->names[i] + b.at, (size_t)n);
             bnet_program_call(s->p, add_branch(s, l, (branch){i, end, b.at + (size_t)n, 0}), 1, 1);
@@ -179,15 +179,15 @@ static void write_known(bnet_schema *s, name_list *l, branch b, bnet_choice *c, 
 static void write_branch(bnet_schema *s, name_list *l, branch b)
 {
     bool is_name = b.lo < b.hi && !l->names[b.lo][b.at]; /* the shortest comes first */
-    bnet_charset rest = {0};
-    bnet_charset_add(&rest, ' ', BNET_LAST_CHAR);
-    bnet_charset_remove(&rest, '"');
-    bnet_charset_remove(&rest, '\\');
+    bnet_charset set = {0};                              /* what leads to no other name... */
+    bnet_charset_add(&set, 0, ' ' - 1);
+    bnet_charset_add(&set, '"', '"');
+    bnet_charset_add(&set, '\\', '\\');
     bnet_program_begin(s->p, b.rule);
     bnet_choice c = bnet_program_either(s->p);
     size_t first = bnet_program_leap(s->p); /* to a character of none of them */
     b.lo += is_name;
-    write_known(s, l, b, &c, &rest);
+    write_known(s, l, b, &c, &set);
     if (!is_name) {
         bnet_program_or(s->p, &c);
         bnet_program_text(s->p, "\"", 1);
@@ -195,11 +195,12 @@ static void write_branch(bnet_schema *s, name_list *l, branch b)
     bnet_program_close(s->p, &c);
     bnet_program_end(s->p);
     bnet_program_land(s->p, first);
-    bnet_charset_write(&rest, s->p);
+    bnet_charset_invert(&set); /* ...and what does */
+    bnet_charset_write(&set, s->p);
     bnet_program_call(s->p, s->json.bare, 0, BNET_GRAM_MANY);
     bnet_program_text(s->p, "\"", 1);
     bnet_program_end(s->p);
-    bnet_charset_free(&rest);
+    bnet_charset_free(&set);
 }
 
 /* Pairs whose name is none of the object's; such names are written without escapes. */

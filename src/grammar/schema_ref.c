@@ -21,39 +21,37 @@ static int encoded(const char *at)
     return low >= 0 ? high << 4 | low : 0;
 }
 
-bnet_str bnet_schema_place(bnet_schema *s, const char *ref)
+void bnet_schema_place(const char *ref, char place[BNET_SCHEMA_REF + 1])
 {
-    bnet_str place = {0};
-    bnet_str_puts(&place, "");
     while (*ref) {
         int byte = encoded(ref);
-        bnet_str_putc(&place, byte ? (char)byte : *ref);
+        *place++ = byte ? (char)byte : *ref;
         ref += byte ? 3 : 1;
     }
-    if (place.failed)
-        bnet_schema_no_memory(s);
-    return place;
+    *place = '\0';
 }
 
-/* The step of a JSON pointer that begins at `at`, decoded, in *step. Returns its end. */
-static const char *read_step(const char *at, bnet_str *step)
+/* A step of a JSON pointer without its escapes, in place. */
+static void unescape(char *step)
 {
-    step->n = 0;
-    bnet_str_puts(step, "");
-    while (*at && *at != '/') {
-        char c = *at++;
-        if (c == '~' && (*at == '0' || *at == '1'))
-            c = *at++ == '0' ? '~' : '/';
-        bnet_str_putc(step, c);
+    char *to = step;
+    while (*step) {
+        char c = *step++;
+        if (c == '~' && (*step == '0' || *step == '1'))
+            c = *step++ == '0' ? '~' : '/';
+        *to++ = c;
     }
-    return at;
+    *to = '\0';
 }
 
+/* The index of a list has one spelling: RFC 6901 lets no zeros stand in front of it. */
 static json_t *step_into(json_t *node, const char *step)
 {
     if (json_is_object(node))
         return json_object_get(node, step);
     size_t index = 0;
+    if (step[0] == '0' && step[1])
+        return NULL;
     for (const char *c = step; *c; c++) {
         if (*c < '0' || *c > '9' || index > 1000000)
             return NULL;
@@ -62,31 +60,35 @@ static json_t *step_into(json_t *node, const char *step)
     return *step ? json_array_get(node, index) : NULL;
 }
 
-/* From the root; `place` as bnet_schema_place gives it. */
-static json_t *walk(bnet_schema *s, const char *place)
+/* From the root; `place` as bnet_schema_place gives it, which is taken apart. */
+static json_t *walk(bnet_schema *s, char *place, const char *ref)
 {
     json_t *node = s->root;
-    bnet_str step = {0};
-    for (const char *at = place + 1; node && *at == '/';) {
-        at = read_step(at + 1, &step);
-        node = step.failed ? NULL : step_into(node, step.data);
+    char *next = place[1] ? place + 2 : NULL; /* behind "#/" */
+    while (node && next) {
+        char *step = next, *end = strchr(step, '/');
+        next = end ? end + 1 : NULL;
+        if (end)
+            *end = '\0';
+        unescape(step);
+        node = step_into(node, step);
         if (json_is_string(json_object_get(node, "$id"))) /* a property may have this name, too */
-            bnet_schema_check_id(s, node, place);
+            bnet_schema_check_id(s, node, ref);
     }
-    if (step.failed)
-        bnet_schema_no_memory(s);
-    bnet_str_free(&step);
     return node;
 }
 
 json_t *bnet_schema_look_up(bnet_schema *s, const char *ref)
 {
-    if (ref[0] != '#' || (ref[1] != '\0' && ref[1] != '/'))
+    char quoted[120], place[BNET_SCHEMA_REF + 1];
+    size_t n = strlen(ref);
+    if (n > BNET_SCHEMA_REF)
+        bnet_schema_refuse(s, s->at, "$ref", "\"%s\" is longer than %d bytes",
+                           bnet_quote(ref, n, quoted, sizeof quoted), BNET_SCHEMA_REF);
+    if (n > BNET_SCHEMA_REF || ref[0] != '#' || (ref[1] != '\0' && ref[1] != '/'))
         return NULL;
-    bnet_str place = bnet_schema_place(s, ref);
-    json_t *node = bnet_schema_ok(s) ? walk(s, place.data) : NULL;
-    bnet_str_free(&place);
-    return node;
+    bnet_schema_place(ref, place);
+    return walk(s, place, ref);
 }
 
 json_t *bnet_schema_find(bnet_schema *s, const char *path, const char *ref)

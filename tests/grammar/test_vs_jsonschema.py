@@ -236,6 +236,7 @@ REFUSED = [
     ({"type": "object", "allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$id": "a"}}}, "$id"), ({"properties": {"p": {"$id": 3}}}, "$id"),
     ({"$id": "http://x/a", "anyOf": [{"$ref": "http://x/a"}, {}]}, "$ref"), ({"$ref": "#a", "$defs": {"a": {"$anchor": "a"}}}, "$ref"), ({"$ref": ""}, "$ref"), ({"$ref": "%23/$defs", "$defs": {}}, "%23"),
     ({"$dynamicRef": "#"}, "$dynamicRef"), ({"$dynamicAnchor": "a"}, "$dynamicAnchor"), ({"$recursiveRef": "#"}, "$recursiveRef"), ({"id": "a"}, "\"id\""),
+    ({"properties": {"p": {"$ref": "#/properties/q/anyOf/00"}, "q": {"anyOf": [{}]}}}, "names nothing"),
     ({"$ref": "#/nope"}, "nope"), ({"$ref": "http://x/y"}, "$ref"), ({"$ref": "#", "type": "object"}, "beside"), ({"$ref": "#"}, "begins with itself"),
     ({"anyOf": []}, "anyOf"), ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "begins with itself"), (False, "false"), ([], "schema"), (1, "schema"),
     ({"allOf": [{"const": 12345678901234567890}, {"const": 12345678901234567891}]}, "\"const\" at #"), ({"const": 10 ** 400}, "too large"),
@@ -261,7 +262,13 @@ N = 4000
 TO_NAMES = {"properties": {f"p{i}": {"type": "null"} for i in range(N)}}
 NAMES = [[f"{k}{i}" for i in range(50000)] for k in "ab"]
 
-# schemas whose parts are put together, and what is said of it (None: nothing): in little time and memory, whatever they ask for
+
+def one_of(n, defs):
+    """Told apart by "k", after "z" has been looked at in vain."""
+    return {"oneOf": [{"type": "object", "required": ["z", "k"], "properties": {"z": {"$ref": "#/$defs/l"}, "k": {"const": i}}} for i in range(n)], "$defs": defs}
+
+
+# schemas whose parts are compared or put together, and what is said of it (None: nothing): in little time and memory, whatever they ask for
 LARGE = [
     ({**TO_NAMES, "allOf": [{"properties": {"p0": {"maxLength": i}, "z": {}}} for i in range(300)] + [{"$ref": "#/$defs/z"}] * (N - 1000),
       "$defs": {"z": {"properties": {"z": {}}}}}, None),
@@ -271,6 +278,11 @@ LARGE = [
     ({"allOf": [{"required": NAMES[0]}, {"required": NAMES[1]}]}, "4096"),
     ({"enum": list(range(9000)), "anyOf": [{"$ref": "#/$defs/e"}] * N, "$defs": {"e": {"enum": list(range(9000))}}}, "put together"),
     ({**TO_NAMES, "required": [f"p{i}" for i in range(N)]}, None),
+    (one_of(600, {"l": {"$ref": "#/$defs/a/anyOf/" + "0" * 180000}, "a": {"anyOf": [{"type": "string"}]}}), "longer than 4096 bytes"),
+    (one_of(600, {"l": {"$ref": "#/$defs/" + "a" * 4000}, "a" * 4000: {"type": "string"}}), "\"oneOf\" at #"),
+    (one_of(300, {"l": {"$ref": "#/$defs/a"}, "a": {"type": "string"}}), None),
+    ({"anyOf": [{}] * 5000, "properties": {"p": {"allOf": [{"$ref": "#/$defs/0"}] * 1000}},
+      "$defs": {**{str(i): {"$ref": f"#/$defs/{i + 1}"} for i in range(30)}, "30": True}}, "put together"),
 ]
 
 
