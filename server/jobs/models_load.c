@@ -148,23 +148,44 @@ static bool on_cpu(const bitnet_engine *engine, const char **device)
     return strcmp(*device, "cpu") == 0;
 }
 
+/* How many models may be loaded at a time, of those that there are. */
+static uint64_t n_shares(const srv_models *m)
+{
+    size_t most = (size_t)most_loaded(m);
+    return m->n < most ? m->n : most;
+}
+
+/* What a model needs for its cache: a timeline, or less where that is more than its share of the
+ * budget. */
+static uint64_t least_cache(const srv_models *m, const srv_entry *e, uint64_t timeline)
+{
+    enum { PART = 8 };
+    uint64_t all = m->budget - e->n_bytes, fair = m->budget / n_shares(m);
+    uint64_t share = fair > e->n_bytes ? fair - e->n_bytes : 0;
+    share = share > all / PART ? share : all / PART;
+    return timeline < share ? timeline : share;
+}
+
 /* What the cache may have of a budget that was given: an equal part of the rest for this model and
- * each that may still come. One timeline is worth another model that nobody uses. */
+ * each that may still come, and what it needs in any case. */
 static bitnet_status bound_cache(srv_models *m, const srv_entry *e, const bitnet_engine *engine,
                                  srv_scheduler_options *o, bitnet_error *err)
 {
+    uint64_t least = 0;
     if (!m->o.budget_bytes || o->kv_bytes)
         return BITNET_OK;
-    uint64_t one = 0, most = m->budget - e->n_bytes; /* make_room has seen that it fits */
-    bitnet_status st = srv_scheduler_timeline(engine, o, &one, err);
+    bitnet_status st = srv_scheduler_timeline(engine, o, &least, err);
+    least = least_cache(m, e, least);
     if (st == BITNET_OK)
-        st = make_room(m, e, e->n_bytes + (one < most ? one : most), err);
+        st = make_room(m, e, e->n_bytes + least, err);
     taken t = taken_by(m, true);
-    uint64_t rest = most - (t.bytes < most ? t.bytes : most);
-    int others = (m->n < (size_t)most_loaded(m) ? (int)m->n : most_loaded(m)) - t.n;
-    uint64_t part = others > 1 ? rest / (uint64_t)others : rest;
-    o->kv_most = part > one ? part : one < rest ? one : rest + !rest;
-    return st;
+    if (st != BITNET_OK)
+        return st;
+    uint64_t n_loaded = (uint64_t)t.n, rest = m->budget - t.bytes;
+    uint64_t share = n_shares(m) > n_loaded ? rest / (n_shares(m) - n_loaded) : rest;
+    uint64_t part = share > e->n_bytes ? share - e->n_bytes : 0;
+    o->kv_most = part > least ? part : least + !least;
+    return BITNET_OK;
 }
 
 /* The scheduler of an engine that is open. Under the lock, which it gives up. */

@@ -349,6 +349,7 @@ static void caches_keep_the_budget(void **state)
         OK(srv_model_use(m, "b", NULL, NULL, &b, &err));
         assert_true(a->n_ctx >= 64 && b->n_ctx >= 64);
         assert_true(cache_bytes(a) + cache_bytes(b) <= mb << 20);
+        assert_true(cache_bytes(a) < cache_bytes(b) * 2 && cache_bytes(b) < cache_bytes(a) * 2);
         srv_model_release(m, a);
         srv_model_release(m, b);
         srv_models_close(m);
