@@ -5,6 +5,7 @@
  * http_driver NAME=VALUE... sets fields of srv_config; prints the address, then what it logs. */
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 #include "serve.h"
 
 static atomic_int n_gone, n_stopped, n_streams, n_handled;
-static volatile sig_atomic_t told;
+static atomic_int told;
 static bool computes_wrong, no_metrics;
 
 /* ---- stand-ins ---- */
@@ -115,9 +116,9 @@ void srv_local_take(srv_exchange *x, int status, char *bytes, size_t n_bytes)
 __attribute__((visibility("default"))) int epoll_ctl(int set, int op, int fd,
                                                      struct epoll_event *event)
 {
-    static int n_late;
+    static atomic_int n_late;
     int rc = (int)syscall(SYS_epoll_ctl, set, op, fd, event);
-    if (op != EPOLL_CTL_DEL || n_late > 2 || gettid() != getpid() || !getenv("BITNET_TEST_RACE"))
+    if (op != EPOLL_CTL_DEL || gettid() != getpid() || n_late > 2 || !getenv("BITNET_TEST_RACE"))
         return rc;
     if (++n_late > 2)
         return 0;
