@@ -38,8 +38,6 @@ static bool use_model(srv_exchange *x, const srv_ask *a, srv_model **out)
     bitnet_status st = srv_model_use(srv_server_of(x)->models, a->model, srv_gone_fn, x, out, &err);
     if (st == BITNET_NOT_AVAILABLE)
         srv_fail(x, 404, "model_not_found", "model", "%s", err.message);
-    else if (st == BITNET_AGAIN)
-        srv_fail(x, 503, "model_loading", "model", "%s", err.message);
     else if (st != BITNET_OK)
         srv_fail_with(x, &err);
     return st == BITNET_OK;

@@ -186,10 +186,12 @@ static bool render_less(srv_exchange *x, const srv_model *model, const srv_ask *
 {
     size_t n_turns = count_turns(messages), most = most_prompt(x, model) / 4 * 3;
     size_t low = 1, high = n_turns - 1;
-    bool good = true;
     if (n_turns < 2)
         return true;
-    while (good && low < high) {
+    bool good = render_from(x, model, a, messages, high, p);
+    if (p->n_ids > most_prompt(x, model)) /* in vain */
+        return good;
+    while (good && low < high && !srv_gone(x)) {
         size_t middle = low + (high - low) / 2;
         good = render_from(x, model, a, messages, middle, p);
         low = p->n_ids <= most ? low : middle + 1;

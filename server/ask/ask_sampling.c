@@ -193,7 +193,8 @@ bool srv_ask_read_priority(srv_exchange *x, srv_ask *a, const json_t *body)
             a->job.priority = (srv_priority)(SRV_LOW + (int)i);
             return true;
         }
-    return !name || srv_field_wrong(x, "priority", "low, normal, high or critical");
+    return !name || srv_field_bad(x, "priority", srv_field(body, "priority"),
+                                  "low, normal, high or critical");
 }
 
 bool srv_ask_read_sampling(srv_exchange *x, srv_ask *a, json_t *body)

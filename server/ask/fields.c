@@ -12,27 +12,24 @@ json_t *srv_field(const json_t *body, const char *name)
     return json_is_null(value) ? NULL : value;
 }
 
-/* What a field of the body has, where that is short. */
-static bool is_shown(const srv_exchange *x, const char *name, char *out, size_t cap)
-{
-    const json_t *value = srv_field(srv_body_read(x), name);
-    char *text = value && !json_is_object(value) && !json_is_array(value)
-                     ? json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII)
-                     : NULL;
-    bool fits = text && strlen(text) < cap;
-    if (fits)
-        memcpy(out, text, strlen(text) + 1);
-    free(text);
-    return fits;
-}
-
 bool srv_field_wrong(srv_exchange *x, const char *name, const char *must_be)
 {
-    char value[64];
-    if (is_shown(x, name, value, sizeof value))
-        srv_fail(x, 400, "invalid_value", name, "%s must be %s, not %s", name, must_be, value);
+    srv_fail(x, 400, "invalid_value", name, "%s must be %s", name, must_be);
+    return false;
+}
+
+/* Shows the value where it is short. */
+bool srv_field_bad(srv_exchange *x, const char *name, const json_t *value, const char *must_be)
+{
+    enum { SHORT = 64 };
+    const size_t flags = JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15);
+    bool simple = value && !json_is_object(value) && !json_is_array(value);
+    char *text = simple ? json_dumps(value, flags) : NULL;
+    if (text && strlen(text) < SHORT)
+        srv_fail(x, 400, "invalid_value", name, "%s must be %s, not %s", name, must_be, text);
     else
-        srv_fail(x, 400, "invalid_value", name, "%s must be %s", name, must_be);
+        srv_field_wrong(x, name, must_be);
+    free(text);
     return false;
 }
 
@@ -50,7 +47,7 @@ bool srv_field_number(srv_exchange *x, const json_t *body, const char *name, dou
     char range[96];
     snprintf(range, sizeof range, "a number from %g to %g", min, max);
     if (!json_is_number(value))
-        return srv_field_wrong(x, name, range);
+        return srv_field_bad(x, name, value, range);
     srv_fail(x, 400, "invalid_value", name, "%s is %g: it must be from %g to %g", name, v, min,
              max);
     return false;
@@ -85,7 +82,7 @@ bool srv_field_int(srv_exchange *x, const json_t *body, const char *name, int64_
     snprintf(range, sizeof range, "a whole number from %lld to %lld", (long long)min,
              (long long)max);
     if (!whole(value, &v))
-        return srv_field_wrong(x, name, range);
+        return srv_field_bad(x, name, value, range);
     srv_fail(x, 400, "invalid_value", name, "%s is %lld: it must be from %lld to %lld", name,
              (long long)v, (long long)min, (long long)max);
     return false;
@@ -97,7 +94,7 @@ bool srv_field_bool(srv_exchange *x, const json_t *body, const char *name, bool 
     if (!value)
         return true;
     if (!json_is_boolean(value))
-        return srv_field_wrong(x, name, "true or false");
+        return srv_field_bad(x, name, value, "true or false");
     *out = json_is_true(value);
     return true;
 }
@@ -109,10 +106,10 @@ bool srv_field_text(srv_exchange *x, const json_t *body, const char *name, size_
     if (!value)
         return true;
     if (!json_is_string(value))
-        return srv_field_wrong(x, name, "a string");
+        return srv_field_bad(x, name, value, "a string");
     size_t n = json_string_length(value);
     if (strlen(json_string_value(value)) != n)
-        return srv_field_wrong(x, name, "a string without NUL characters");
+        return srv_field_bad(x, name, value, "a string without NUL characters");
     if (n > max_bytes) {
         srv_fail(x, 400, "invalid_value", name, "%s has %zu bytes: at most %zu are allowed", name,
                  n, max_bytes);
@@ -126,7 +123,7 @@ bool srv_field_object(srv_exchange *x, const json_t *body, const char *name, jso
 {
     json_t *value = srv_field(body, name);
     if (value && !json_is_object(value))
-        return srv_field_wrong(x, name, "an object");
+        return srv_field_bad(x, name, value, "an object");
     if (value)
         *out = value;
     return true;
@@ -137,7 +134,7 @@ bool srv_field_array(srv_exchange *x, const json_t *body, const char *name, size
 {
     json_t *value = srv_field(body, name);
     if (value && !json_is_array(value))
-        return srv_field_wrong(x, name, "an array");
+        return srv_field_bad(x, name, value, "an array");
     if (value && json_array_size(value) > max_elements) {
         srv_fail(x, 400, "invalid_value", name, "%s has %zu elements: at most %zu are allowed",
                  name, json_array_size(value), max_elements);

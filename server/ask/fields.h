@@ -8,6 +8,8 @@
 
 #include "http/exchange.h"
 
+/* Answers with 400: "NAME must be MUST_BE", and false; _bad says ", not VALUE" too. */
+bool srv_field_bad(srv_exchange *x, const char *name, const json_t *value, const char *must_be);
 bool srv_field_number(srv_exchange *x, const json_t *body, const char *name, double min, double max,
                       double *out);
 /* A whole number; 3.0 is one. */

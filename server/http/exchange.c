@@ -314,11 +314,6 @@ static const char *reason(const json_error_t *e)
     }
 }
 
-const json_t *srv_body_read(const srv_exchange *x)
-{
-    return x->json;
-}
-
 json_t *srv_body_json(srv_exchange *x)
 {
     json_error_t e;

@@ -34,8 +34,6 @@ uint64_t srv_scope(const srv_exchange *x);
 /* The body as a JSON object, borrowed, within the limits on depth and elements. NULL: it is none,
  * and srv_fail has told the client why. */
 json_t *srv_body_json(srv_exchange *x);
-/* The same, where it was read before; else NULL, and nobody is told. */
-const json_t *srv_body_read(const srv_exchange *x);
 /* Whether a text of JSON inside the body, of this field, may become a tree too: the bounds of the
  * body hold for it, and its values are counted among those of all requests until the exchange is
  * over. False: the client has been told. */

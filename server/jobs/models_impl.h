@@ -21,6 +21,7 @@ typedef struct srv_entry {
     atomic_uint progress; /* thousandths */
     int64_t created;
     uint64_t n_bytes;
+    uint64_t least; /* with the smallest cache; 0: not known yet */
     char why[BITNET_MESSAGE_MAX];
     bitnet_status why_status;
     double broken_ms;

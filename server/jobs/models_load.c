@@ -117,7 +117,7 @@ static bitnet_status refuse(const srv_models *m, const srv_entry *e, uint64_t ne
                          "here (--model-memory)",
                          e->name, mb + 1, budget);
     return srv_error(err, BITNET_AGAIN,
-                     "the model %s needs %llu MB; %d models in use have %llu MB of %llu MB "
+                     "the model %s needs %llu MB; models in use (%d) have %llu MB of %llu MB "
                      "(--model-memory; --max-loaded %d); try later",
                      e->name, mb + 1, t.n, (unsigned long long)(t.bytes >> 20), budget,
                      most_loaded(m));
@@ -148,48 +148,57 @@ static bool on_cpu(const bitnet_engine *engine, const char **device)
     return strcmp(*device, "cpu") == 0;
 }
 
-/* How many models may be loaded at a time, of those that there are. */
-static uint64_t n_shares(const srv_models *m)
+/* What each cache may have where all that may be loaded at a time are: this model and others, as
+ * large as those that are offered are on average. 0: they do not fit together. */
+static uint64_t shared_cache(const srv_models *m, const srv_entry *e)
 {
-    size_t most = (size_t)most_loaded(m);
-    return m->n < most ? m->n : most;
+    uint64_t most = (uint64_t)most_loaded(m), n = 0, bytes = 0;
+    for (size_t i = 0; i < m->n; i++)
+        if (m->entries[i] != e && !m->entries[i]->gone) {
+            n++;
+            bytes += m->entries[i]->n_bytes;
+        }
+    uint64_t beside = n < most ? n : most - 1;
+    uint64_t shares = m->o.n_load_dirs ? most : beside + 1;
+    uint64_t weights = e->n_bytes + (n ? bytes / n * beside : 0);
+    return weights < m->budget ? (m->budget - weights) / shares : 0;
 }
 
-/* What a model needs for its cache: a timeline, or less where that is more than its share of the
- * budget. */
-static uint64_t least_cache(const srv_models *m, const srv_entry *e, uint64_t timeline)
+/* Bytes of the cache for a timeline of so many tokens; 0: as many as the options say. */
+static bitnet_status cache_of(const bitnet_engine *engine, const srv_scheduler_options *o,
+                              int n_tokens, uint64_t *out, bitnet_error *err)
 {
-    enum { PART = 8 };
-    uint64_t all = m->budget - e->n_bytes, fair = m->budget / n_shares(m);
-    uint64_t share = fair > e->n_bytes ? fair - e->n_bytes : 0;
-    share = share > all / PART ? share : all / PART;
-    return timeline < share ? timeline : share;
+    srv_scheduler_options some = *o;
+    some.n_ctx = n_tokens ? n_tokens : o->n_ctx;
+    return srv_scheduler_timeline(engine, &some, out, err);
 }
 
-/* What the cache may have of a budget that was given: an equal part of the rest for this model and
- * each that may still come, and what it needs in any case. */
-static bitnet_status bound_cache(srv_models *m, const srv_entry *e, const bitnet_engine *engine,
+/* How large the cache may be within a budget that was given: its share where models fit together,
+ * else all that is left. For that others go until there is room for a timeline, or for half of what
+ * there is; a budget without room for one block is none for this model. */
+static bitnet_status bound_cache(srv_models *m, srv_entry *e, const bitnet_engine *engine,
                                  srv_scheduler_options *o, bitnet_error *err)
 {
-    uint64_t least = 0;
+    uint64_t block = 0, timeline = 0, shared = shared_cache(m, e);
     if (!m->o.budget_bytes || o->kv_bytes)
         return BITNET_OK;
-    bitnet_status st = srv_scheduler_timeline(engine, o, &least, err);
-    least = least_cache(m, e, least);
-    if (st == BITNET_OK)
-        st = make_room(m, e, e->n_bytes + least, err);
-    taken t = taken_by(m, true);
-    if (st != BITNET_OK)
-        return st;
-    uint64_t n_loaded = (uint64_t)t.n, rest = m->budget - t.bytes;
-    uint64_t share = n_shares(m) > n_loaded ? rest / (n_shares(m) - n_loaded) : rest;
-    uint64_t part = share > e->n_bytes ? share - e->n_bytes : 0;
-    o->kv_most = part > least ? part : least + !least;
-    return BITNET_OK;
+    bitnet_status st = cache_of(engine, o, SRV_BLOCK, &block, err);
+    st = st == BITNET_OK ? cache_of(engine, o, 0, &timeline, err) : st;
+    e->least = e->n_bytes + block;
+    if (st != BITNET_OK || e->least > m->budget)
+        return st != BITNET_OK ? st : refuse(m, e, e->least, err);
+    bool together = shared >= block;
+    uint64_t want = together ? shared : (m->budget - e->n_bytes) / 2;
+    want = want > timeline ? timeline : want < block ? block : want;
+    st = make_room(m, e, e->n_bytes + want, err);
+    uint64_t have = taken_by(m, true).bytes + e->n_bytes;
+    uint64_t rest = have < m->budget ? m->budget - have : 1;
+    o->kv_most = together && shared < rest ? shared : rest;
+    return st;
 }
 
 /* The scheduler of an engine that is open. Under the lock, which it gives up. */
-static bitnet_status start(srv_models *m, const srv_entry *e, srv_model *model, bitnet_error *err)
+static bitnet_status start(srv_models *m, srv_entry *e, srv_model *model, bitnet_error *err)
 {
     srv_scheduler_options o = m->o.scheduler;
     if (!on_cpu(model->engine, &model->device) && m->o.engine.batch_invariant && !o.piece)
@@ -272,7 +281,7 @@ static bitnet_status load(srv_models *m, srv_entry *e, srv_wish wish, bitnet_err
     loading l = {m, e, wish};
     e->state = SRV_LOADING; /* before the lock is given up: nobody forgets it now */
     atomic_store(&e->progress, 0);
-    uint64_t need = e->n_bytes + m->o.scheduler.kv_bytes;
+    uint64_t least = e->least ? e->least : e->n_bytes, need = least + m->o.scheduler.kv_bytes;
     bitnet_status st = fits_beside(m, taken_by(m, true), need) ? BITNET_OK : check_file(m, e, err);
     st = st == BITNET_OK ? make_room(m, e, need, err) : st;
     if (st != BITNET_OK)

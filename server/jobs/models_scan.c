@@ -50,7 +50,7 @@ static srv_entry *forgotten(const srv_models *m)
     for (size_t i = 0; i < m->n; i++) {
         srv_entry *e = m->entries[i];
         bool free_of_model = e->state == SRV_UNLOADED || e->state == SRV_BROKEN;
-        if (e->gone && free_of_model && e->n_users == 0 && e->n_waiting == 0)
+        if (e->gone && free_of_model && e->n_users == 0 && e->n_waiting == 0 && e->n_looks == 0)
             return e;
     }
     return NULL;

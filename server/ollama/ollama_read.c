@@ -257,7 +257,8 @@ static bool read_think(srv_exchange *x, json_t *body, srv_ollama *r)
     if (!think)
         return true;
     if (!json_is_boolean(think) && !is_amount(json_string_value(think)))
-        return srv_field_wrong(x, "think", "true, false, \"low\", \"medium\", \"high\" or \"max\"");
+        return srv_field_bad(x, "think", think,
+                             "true, false, \"low\", \"medium\", \"high\" or \"max\"");
     bool on = !json_is_false(think);
     r->kwargs = json_pack("{s:b}", "enable_thinking", on);
     r->ask.template_kwargs = r->kwargs;

@@ -31,8 +31,8 @@ static bool read_word(srv_exchange *x, const json_t *body, const char *name, con
     if (!srv_field_text(x, body, name, 32, &word))
         return false;
     if (word && strcmp(word, yes) != 0 && strcmp(word, no) != 0) {
-        snprintf(must, sizeof must, "%s or %s, not \"%.32s\"", yes, no, word);
-        return srv_field_wrong(x, name, must);
+        snprintf(must, sizeof must, "%s or %s", yes, no);
+        return srv_field_bad(x, name, srv_field(body, name), must);
     }
     if (word)
         *out = strcmp(word, yes) == 0;

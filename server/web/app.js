@@ -599,7 +599,7 @@ function onKey(e) {
 
 // On a Mac Option and a letter write another sign into a field. A letter of another alphabet is the key's own, and none.
 function writesSign(e) {
-  const own = e.key.toUpperCase() === e.code.slice(3) || /^(?![\p{Script=Latin}\p{Script=Common}])\p{L}$/u.test(e.key);
+  const own = /^[a-z]$/i.test(e.key) || /^(?![\p{Script=Latin}\p{Script=Common}])\p{L}$/u.test(e.key);
   return e.code.startsWith("Key") && !own && e.target.matches?.("input, textarea");
 }
 

@@ -280,7 +280,8 @@ def test_own_server_gets_the_options():
     until, words, variables = time.monotonic() + 120, [], []
     while time.monotonic() < until and p.poll() is None and words[1:2] != ["serve"]:
         for child in processes(p.pid):
-            variables, words = words_of(child, "environ"), words_of(child, "cmdline")
+            words = words_of(child, "cmdline")  # first: it is the server by then
+            variables = words_of(child, "environ")
         time.sleep(0.01)
     out, err = p.communicate(timeout=120)
     equal(p.returncode, 0, f"bench --serve: {err}")

@@ -61,10 +61,11 @@ def test_a_prompt_that_is_too_long_is_counted():
 
 def test_the_context_may_end_an_answer():
     n = client().messages.count_tokens(model="story", messages=[{"role": "user", "content": "fox " * 900}]).input_tokens
-    m = client().messages.create(**{**CALM, "max_tokens": 4000, "messages": [{"role": "user", "content": "fox " * 900 + "owl " * (1000 - n)}],
-                                    "extra_body": {**GREEDY, "ignore_eos": True}}, timeout=60)
-    if m.stop_reason != "end_turn":
-        equal((m.stop_reason, m.usage.output_tokens < 4000), ("model_context_window_exceeded", True), f"{m.usage}")
+    request = {**CALM, "max_tokens": 4000, "messages": [{"role": "user", "content": "fox " * (900 + 1018 - n)}]}
+    m = client().messages.create(**request, timeout=60)
+    equal((m.stop_reason, m.usage.output_tokens < 20), ("model_context_window_exceeded", True), f"{m.usage}")
+    with client().messages.stream(**request) as stream:
+        equal(stream.get_final_message().stop_reason, m.stop_reason, "streamed")
 
 
 def test_a_prompt_may_be_read_ahead():

@@ -223,7 +223,7 @@ def test_a_model_may_be_loaded_by_its_file():
 
 
 def test_a_budget_is_told():
-    with Server("--model", model("nano"), "--model", model("story"), "--model-memory", "6") as s:
+    with Server("--model", model("nano"), "--model", model("story"), "--model-memory", "8") as s:
         r = s.json("POST", "/v1/inference", {"prompt": "x", "model": "story"}, status=404)
         check("--model-memory" in r["error"], f"{r}")
         equal([m["state"] for m in s.json("GET", "/v1/models")["data"]], ["loaded", "broken"], "nobody was unloaded")

@@ -4,9 +4,10 @@ import json
 import os
 import shutil
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from serving import Server, check, equal, main, model, packages, temp  # noqa: E402
+from serving import SLOW, Server, check, equal, main, model, packages, temp  # noqa: E402
 from retemplate import HERMES, THINKS, retemplate  # noqa: E402
 
 packages("ollama")
@@ -218,6 +219,9 @@ def test_old_turns_of_long_conversations_go():
     check(512 < least["prompt_eval_count"] <= 768, f"as much as leaves a quarter: {least['prompt_eval_count']}")
     refused(400, "maximum context length", lambda: client()._request(dict, "POST", "/api/chat", json={**body, "truncate": False}))
     refused(400, "maximum context length", lambda: client().chat("story", turns[:1] + [{"role": "user", "content": "fox " * 3000}]))
+    began = time.monotonic()  # the last turn is not read again and again
+    refused(400, "maximum context length", lambda: client().chat("story", [{"role": "user", "content": "x"}] * 2000 + [{"role": "user", "content": "fox " * 200000}]))
+    check(time.monotonic() - began < (60 if SLOW else 5), f"{time.monotonic() - began:.1f} s")
     refused(400, "think", lambda: client()._request(dict, "POST", "/api/chat", json={**body, "think": "bogus"}))
 
 

@@ -248,12 +248,16 @@ static void budget_is_kept(void **state)
 typedef struct looking {
     srv_models *m;
     srv_model *model;
+    int n_ctx;
 } looking;
 
 static void *stop_looking(void *user)
 {
     looking *l = user;
+    srv_load figures;
     usleep(100000);
+    srv_scheduler_load(l->model->scheduler, &figures); /* it is still there */
+    l->n_ctx = figures.n_ctx;
     srv_model_looked(l->m, l->model);
     return NULL;
 }
@@ -270,7 +274,7 @@ static void a_look_is_no_use(void **state)
     path_of(bad, p.dir, "bad.gguf");
     copy_file(TEST_SOURCE_DIR "/LICENSE", bad);
     o.max_loaded = 1;
-    looking l = {NULL, NULL};
+    looking l = {NULL, NULL, 0};
     srv_model *none = NULL;
     pthread_t thread;
     OK(srv_models_open(&o, true, &l.m, &err));
@@ -280,6 +284,7 @@ static void a_look_is_no_use(void **state)
     assert_int_equal(pthread_create(&thread, NULL, stop_looking, &l), 0);
     use_once(l.m, "b");
     assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(l.n_ctx > 0);
     assert_int_equal(state_of(l.m, "a"), SRV_UNLOADED);
     FAILS(srv_model_use(l.m, "bad", NULL, NULL, &none, &err), BITNET_MODEL, "bad.gguf");
     assert_int_equal(state_of(l.m, "b"), SRV_LOADED);
@@ -312,7 +317,7 @@ static void none_goes_in_vain(void **state)
     OK(srv_models_open(&o, true, &m, &err));
     OK(srv_model_use(m, "a", NULL, NULL, &a, &err));
     use_once(m, "b");
-    FAILS(srv_model_use(m, "c", NULL, NULL, &none, &err), BITNET_AGAIN, "1 models in use");
+    FAILS(srv_model_use(m, "c", NULL, NULL, &none, &err), BITNET_AGAIN, "models in use (1)");
     assert_int_equal(state_of(m, "b"), SRV_LOADED);
     OK(srv_model_use(m, "b", NULL, NULL, &b, &err));
     srv_model_release(m, a);
@@ -328,8 +333,7 @@ static uint64_t cache_bytes(const srv_model *model)
     return figures.kv.n_blocks * figures.kv.block_bytes;
 }
 
-/* A cache whose size nobody chose has what the budget leaves, so that as many models as may be
- * loaded have one; a budget that leaves little makes timelines shorter. */
+/* A cache whose size nobody chose has its share of what the budget leaves. */
 static void caches_keep_the_budget(void **state)
 {
     (void)state;
@@ -354,6 +358,45 @@ static void caches_keep_the_budget(void **state)
         srv_model_release(m, b);
         srv_models_close(m);
     }
+    place_remove(&p);
+}
+
+static int context_of(const srv_models_options *o, uint64_t budget)
+{
+    srv_models_options with = *o;
+    srv_models *m = NULL;
+    srv_model *a = NULL;
+    with.budget_bytes = budget;
+    OK(srv_models_open(&with, true, &m, &err));
+    OK(srv_model_use(m, "a", NULL, NULL, &a, &err));
+    int n_ctx = a->n_ctx;
+    srv_model_release(m, a);
+    srv_models_close(m);
+    return n_ctx;
+}
+
+/* Models that do not fit together do not share; a budget without room for a cache is refused. */
+static void one_at_a_time(void **state)
+{
+    (void)state;
+    place p = place_make();
+    char a[512];
+    path_of(a, p.dir, "a.gguf");
+    const char *one[] = {a}, *all[] = {p.dir};
+    srv_models_options alone = options(one, 1), o = options(all, 1);
+    struct stat st;
+    assert_int_equal(stat(NANO_PATH, &st), 0);
+    alone.scheduler.kv_bytes = o.scheduler.kv_bytes = 0;
+    uint64_t budget = (uint64_t)st.st_size * 9 / 5;
+    assert_int_equal(context_of(&o, budget), context_of(&alone, budget));
+    srv_models *m = NULL;
+    srv_model *none = NULL;
+    o.budget_bytes = (uint64_t)st.st_size + 100;
+    OK(srv_models_open(&o, true, &m, &err));
+    for (int i = 0; i < 2; i++)
+        FAILS(srv_model_use(m, "a", NULL, NULL, &none, &err), BITNET_NOT_AVAILABLE,
+              "--model-memory");
+    srv_models_close(m);
     place_remove(&p);
 }
 
@@ -713,6 +756,7 @@ int main(void)
         cmocka_unit_test(a_look_is_no_use),
         cmocka_unit_test(none_goes_in_vain),
         cmocka_unit_test(caches_keep_the_budget),
+        cmocka_unit_test(one_at_a_time),
         cmocka_unit_test(broken_ones_are_remembered),
         cmocka_unit_test(only_from_allowed_folders),
         cmocka_unit_test(added_and_removed),
