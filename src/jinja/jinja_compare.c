@@ -8,6 +8,13 @@ static int compare_text(bnet_span a, bnet_span b)
     return c ? c : (a.n > b.n) - (a.n < b.n);
 }
 
+bool bnet_jinja_same(jinja *m, bnet_span a, bnet_span b)
+{
+    if (a.n != b.n || a.n == 0)
+        return a.n == b.n;
+    return (a.n < 64 || bnet_jinja_step(m, a.n)) && memcmp(a.data, b.data, a.n) == 0;
+}
+
 static bool equal_within(jinja *m, jinja_value a, jinja_value b, int depth);
 
 static bool equal_lists(jinja *m, const jinja_list *a, const jinja_list *b, int depth)
@@ -48,7 +55,7 @@ static bool equal_within(jinja *m, jinja_value a, jinja_value b, int depth)
         return false;
     switch (a.type) {
     case JINJA_STRING:
-        return a.u.s.n == b.u.s.n && compare_text(a.u.s, b.u.s) == 0;
+        return bnet_jinja_same(m, a.u.s, b.u.s);
     case JINJA_LIST:
     case JINJA_TUPLE:
         return equal_lists(m, a.u.list, b.u.list, depth + 1);
@@ -130,24 +137,30 @@ bool bnet_jinja_in(jinja *m, jinja_value item, jinja_value all)
     }
 }
 
+static jinja_value characters(jinja *m, bnet_span s)
+{
+    size_t n = bnet_jinja_step(m, s.n) ? bnet_jinja_characters(s) : 0;
+    jinja_value all = bnet_jinja_list_for(m, JINJA_LIST, n);
+    while (s.n && !m->failed) {
+        bnet_span c = bnet_jinja_character(s, 0);
+        bnet_jinja_append(m, all, bnet_jinja_span(c));
+        s = (bnet_span){s.data + c.n, s.n - c.n};
+    }
+    return all;
+}
+
 jinja_value bnet_jinja_elements(jinja *m, jinja_value v)
 {
     if (v.type == JINJA_LIST || v.type == JINJA_TUPLE)
         return (jinja_value){.type = JINJA_LIST, .u.list = v.u.list};
-    jinja_value all = bnet_jinja_list_of(m, JINJA_LIST);
-    if (v.type == JINJA_DICT) {
-        for (size_t i = 0; i < v.u.dict->n && !m->failed; i++)
-            bnet_jinja_append(m, all, v.u.dict->pairs[i].key);
-    } else if (v.type == JINJA_STRING) {
-        for (size_t i = 0; i < v.u.s.n && !m->failed;) {
-            int n = bnet_utf8_len(v.u.s.data + i, v.u.s.n - i);
-            n = n > 0 ? n : 1;
-            bnet_jinja_append(m, all, bnet_jinja_span((bnet_span){v.u.s.data + i, (size_t)n}));
-            i += (size_t)n;
-        }
-    } else if (v.type != JINJA_UNDEFINED) {
+    if (v.type == JINJA_STRING)
+        return characters(m, v.u.s);
+    if (v.type != JINJA_DICT && v.type != JINJA_UNDEFINED)
         return bnet_jinja_fail(m, "%s cannot be iterated", bnet_jinja_type_name(v));
-    }
+    size_t n = v.type == JINJA_DICT ? v.u.dict->n : 0;
+    jinja_value all = bnet_jinja_list_for(m, JINJA_LIST, n);
+    for (size_t i = 0; i < n && !m->failed; i++)
+        bnet_jinja_append(m, all, v.u.dict->pairs[i].key);
     return all;
 }
 

@@ -142,6 +142,7 @@ static jinja_node *name(jinja_parser *p)
         return constant(p, bnet_jinja_bool(false));
     if (bnet_jinja_named(s, "none") || bnet_jinja_named(s, "None"))
         return constant(p, (jinja_value){.type = JINJA_NONE});
+    bnet_jinja_check_name(p, s);
     jinja_node *n = bnet_jinja_node(p, NODE_NAME);
     if (n)
         n->name = s;

@@ -7,10 +7,13 @@
 #ifndef BNET_JINJA_IMPL_H
 #define BNET_JINJA_IMPL_H
 
+#include "base/hash.h"
 #include "jinja/jinja.h"
 
-/* Bytes of the caller's stack that may be taken: threads may have 64 KB. Frames grow manyfold with
- * a sanitizer. */
+/* Bytes of the caller's stack that what nests may take: threads may have 64 KB, and the functions
+ * that nest no further need 11 KB more. Statements within statements take none of it
+ * (jinja_exec.c); a macro that calls itself takes 450 bytes, more where the call stands deep in an
+ * expression. Frames grow manyfold with a sanitizer. */
 #if defined(__SANITIZE_ADDRESS__)
 #define JINJA_STACK (1 << 19)
 #elif defined(__has_feature)
@@ -24,10 +27,13 @@
 
 enum {
     JINJA_NESTING = 40, /* brackets and blocks within each other in a template */
-    JINJA_CALLS = 24,   /* macros that call macros */
-    JINJA_ARGS = 8,     /* of a filter, test, method or macro */
+    JINJA_CALLS = 40,   /* macros that call macros */
+    JINJA_ARGS = 64,    /* of a filter, test, method or macro */
     JINJA_PRINTED = 48, /* lists within lists that are printed or compared */
 };
+
+/* A function of which this stands keeps its frame out of those that nest. */
+#define JINJA_APART __attribute__((noinline))
 
 /* ---- values ---- */
 
@@ -83,12 +89,18 @@ typedef struct jinja_pair {
 struct jinja_dict { /* in the order of insertion */
     jinja_pair *pairs;
     size_t n, cap;
+    uint32_t *slots; /* the numbers of pairs + 1 by their keys' hash; NULL: there are few */
+    size_t n_slots;  /* a power of two */
 };
+
+typedef struct jinja_arg {
+    bnet_span name; /* n == 0: by position */
+    jinja_value value;
+} jinja_arg;
 
 /* What was written between the parentheses of a call. */
 typedef struct jinja_args {
-    jinja_value at[JINJA_ARGS];
-    bnet_span names[JINJA_ARGS]; /* n == 0: by position */
+    const jinja_arg *at;
     size_t n;
 } jinja_args;
 
@@ -113,6 +125,7 @@ struct jinja_macro {
 struct jinja_loop {
     const jinja_node *node;
     jinja_scope *home;   /* around the loop */
+    jinja_scope *inside; /* of the round that runs */
     jinja_list *all;     /* what is iterated */
     size_t asked;        /* of these: the condition was asked */
     bool asking;         /* the condition runs now */
@@ -122,8 +135,9 @@ struct jinja_loop {
 };
 
 struct jinja_scope {
-    jinja_scope *parent;
+    jinja_scope *parent; /* of a spare one: the next */
     jinja_dict names;
+    bool kept; /* a macro or a loop may look names up here later */
 };
 
 /* ---- the parsed template ---- */
@@ -214,6 +228,7 @@ struct jinja_node {
 /* ---- the machine ---- */
 
 typedef struct jinja_block jinja_block;
+typedef struct jinja_frame jinja_frame;
 
 struct jinja {
     bnet_jinja_limits limits;
@@ -227,7 +242,13 @@ struct jinja {
     bitnet_error *err;
     bnet_str *out; /* what is being written: the result, or a block's or macro's own */
     size_t written;
-    jinja_scope *scope;
+    jinja_scope *scope, *spare; /* the innermost; those that were left */
+    jinja_frame *frames;        /* statements that are open, the innermost last */
+    size_t n_frames, cap_frames;
+    jinja_arg *args; /* of the calls that run or are prepared now, those of the innermost last */
+    size_t n_args, cap_args;
+    bnet_hash_key key; /* of the dicts' hashes */
+    bool has_key;
     int calls;
     enum { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } flow;
 };
@@ -237,6 +258,8 @@ void *bnet_jinja_alloc(jinja *m, size_t n); /* zeroed; NULL: failed */
 void bnet_jinja_close(jinja *m);
 /* Counts one step and `bytes` that are moved. False: too many, or failed before. */
 bool bnet_jinja_step(jinja *m, size_t bytes);
+/* Room in *items for one more of `size` bytes each; what was there before stays in the arena. */
+bool bnet_jinja_room(jinja *m, void **items, size_t n, size_t *cap, size_t size);
 /* False, and failed: the calls of the interpreter nest too deep for a small stack. */
 bool bnet_jinja_fits_stack(jinja *m);
 jinja_value bnet_jinja_fail(jinja *m, const char *fmt, ...) BITNET_PRINTF(2, 3);
@@ -250,17 +273,22 @@ jinja_value bnet_jinja_copy(jinja *m, const char *s, size_t n);
 jinja_value bnet_jinja_take(jinja *m, bnet_str *s); /* copies, and frees s */
 jinja_value bnet_jinja_undefined(bnet_span name);
 jinja_value bnet_jinja_list_of(jinja *m, jinja_type type);
+jinja_value bnet_jinja_list_for(jinja *m, jinja_type type,
+                                size_t n); /* room for n from the start */
 void bnet_jinja_append(jinja *m, jinja_value list, jinja_value item);
+jinja_value bnet_jinja_from_json(jinja *m, bnet_span text);
+
+/* dicts (jinja_dict.c) */
 jinja_value bnet_jinja_dict_of(jinja *m);
 void bnet_jinja_put(jinja *m, jinja_dict *d, jinja_value key, jinja_value value);
 const jinja_value *bnet_jinja_get(jinja *m, const jinja_dict *d, jinja_value key); /* or NULL */
-jinja_value bnet_jinja_from_json(jinja *m, bnet_span text);
 
-/* asking values (jinja_value.c) */
+/* asking values (jinja_value.c, jinja_compare.c) */
 const char *bnet_jinja_type_name(jinja_value v); /* as Python calls it */
 bool bnet_jinja_true(jinja *m, jinja_value v);
-bool bnet_jinja_number(jinja_value v, double *f); /* bool, int, float */
-bool bnet_jinja_whole(jinja_value v, int64_t *i); /* bool, int */
+bool bnet_jinja_number(jinja_value v, double *f);         /* bool, int, float */
+bool bnet_jinja_whole(jinja_value v, int64_t *i);         /* bool, int */
+bool bnet_jinja_same(jinja *m, bnet_span a, bnet_span b); /* texts; the bytes are counted */
 bool bnet_jinja_equal(jinja *m, jinja_value a, jinja_value b);
 int bnet_jinja_order(jinja *m, jinja_value a, jinja_value b); /* fails for what has no order */
 bool bnet_jinja_in(jinja *m, jinja_value item, jinja_value all);
@@ -274,9 +302,16 @@ static inline bool bnet_jinja_is_undefined(jinja_value v)
 bool bnet_jinja_named(bnet_span s, const char *text);
 jinja_value bnet_jinja_operate(jinja *m, jinja_op op, jinja_value a, jinja_value b);
 
+/* sorting (jinja_sort.c) */
+/* Puts pairs in the order of their keys; those of equal keys keep theirs. Fails for keys that have
+ * no order. */
+void bnet_jinja_sort(jinja *m, jinja_pair *pairs, size_t n, bool back);
+
 /* characters (jinja_text.c) */
 size_t bnet_jinja_characters(bnet_span s);
 bnet_span bnet_jinja_character(bnet_span s, size_t index); /* n == 0: past the end */
+size_t bnet_jinja_offset(bnet_span s, size_t index);       /* of that character, in bytes */
+bool bnet_jinja_printable(uint32_t c);    /* false: Python's repr writes it as an escape */
 size_t bnet_jinja_blank(bnet_span s);     /* bytes of white space at the beginning */
 size_t bnet_jinja_blank_end(bnet_span s); /* ... at the end */
 /* Takes a line off the beginning of *s, without what ends it. */
@@ -315,15 +350,28 @@ bool bnet_jinja_has_test(bnet_span name);
 jinja_value bnet_jinja_method(jinja *m, jinja_value self, bnet_span name); /* undefined: none */
 jinja_value bnet_jinja_global(jinja *m, bnet_span name);                   /* undefined: none */
 
-/* expressions (jinja_eval.c) */
+/* expressions (jinja_eval.c, jinja_slice.c) */
 jinja_value bnet_jinja_eval(jinja *m, const jinja_node *n);
+jinja_value bnet_jinja_slice(jinja *m, const jinja_node *n);
 jinja_value bnet_jinja_attribute(jinja *m, jinja_value v, jinja_value name, bool item_first);
-jinja_value bnet_jinja_call(jinja *m, jinja_value f, jinja_args *a);
-void bnet_jinja_arguments_of(jinja *m, const jinja_node *call, jinja_args *a);
-jinja_value bnet_jinja_captured(jinja *m, const jinja_node *body); /* what a body writes */
-void bnet_jinja_push(jinja *m, jinja_scope *parent);               /* a new scope */
+jinja_scope *bnet_jinja_push(jinja *m, jinja_scope *parent); /* a new scope; NULL: failed */
+/* Goes back to the scope `before`. The one that is left may serve again, unless it is kept. */
+void bnet_jinja_leave(jinja *m, jinja_scope *scope, jinja_scope *before);
+void bnet_jinja_keep(jinja_scope *scope); /* and those around it */
 void bnet_jinja_define(jinja *m, bnet_span name, jinja_value v);
 void bnet_jinja_assign(jinja *m, const jinja_node *target, jinja_value v);
+
+/* calls (jinja_call.c) */
+jinja_value bnet_jinja_call(jinja *m, jinja_value f, jinja_args *a);
+jinja_value bnet_jinja_called(jinja *m, const jinja_node *n);      /* CALL */
+jinja_value bnet_jinja_filtered(jinja *m, const jinja_node *n);    /* FILTER */
+jinja_value bnet_jinja_tested(jinja *m, const jinja_node *n);      /* TEST */
+jinja_value bnet_jinja_captured(jinja *m, const jinja_node *body); /* what a body writes */
+/* Evaluates the arguments of a CALL, FILTER or TEST, behind those of the calls that run now. Who
+ * asks sets n_args back to what it was before (`from` below) after the call. */
+void bnet_jinja_push_arguments(jinja *m, const jinja_node *call);
+void bnet_jinja_push_argument(jinja *m, size_t from, bnet_span name, jinja_value v);
+jinja_args bnet_jinja_args_from(const jinja *m, size_t from); /* valid for the whole rendering */
 
 /* statements (jinja_exec.c) */
 /* Asks the loop's condition until `wanted` items fulfil it or none is left. */

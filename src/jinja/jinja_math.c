@@ -104,22 +104,28 @@ static jinja_value lists_joined(jinja *m, jinja_value a, jinja_value b)
     return all;
 }
 
-static jinja_value repeated(jinja *m, jinja_value v, int64_t times)
+static jinja_value text_repeated(jinja *m, bnet_span text, int64_t times)
 {
-    jinja_value all = v.type == JINJA_STRING ? bnet_jinja_span((bnet_span){"", 0})
-                                             : bnet_jinja_list_of(m, v.type);
     bnet_str s = {0};
     for (int64_t i = 0; i < times && bnet_jinja_step(m, 0); i++) {
-        if (v.type != JINJA_STRING) {
-            all = lists_joined(m, all, v);
-        } else if (s.n + v.u.s.n > m->limits.output) {
+        if (s.n + text.n > m->limits.output)
             bnet_jinja_fail(m, "a text has more than %zu bytes", m->limits.output);
-        } else {
-            bnet_str_add(&s, v.u.s.data, v.u.s.n);
-        }
+        else
+            bnet_str_add(&s, text.data, text.n);
     }
+    return bnet_jinja_take(m, &s);
+}
+
+static jinja_value repeated(jinja *m, jinja_value v, int64_t times)
+{
+    size_t n = 0;
     if (v.type == JINJA_STRING)
-        return bnet_jinja_take(m, &s);
+        return text_repeated(m, v.u.s, times);
+    if (__builtin_mul_overflow(v.u.list->n, (uint64_t)BNET_MAX(times, (int64_t)0), &n))
+        n = SIZE_MAX; /* which is refused */
+    jinja_value all = bnet_jinja_list_for(m, v.type, n);
+    for (size_t i = 0; i < n && !m->failed; i++)
+        bnet_jinja_append(m, all, v.u.list->items[i % v.u.list->n]);
     return all;
 }
 

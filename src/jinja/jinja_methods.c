@@ -8,11 +8,11 @@
 
 jinja_value bnet_jinja_arg(const jinja_args *a, size_t position, const char *name)
 {
-    if (position < a->n && !a->names[position].n)
-        return a->at[position];
+    if (position < a->n && !a->at[position].name.n)
+        return a->at[position].value;
     for (size_t i = 0; i < a->n; i++)
-        if (a->names[i].n && bnet_jinja_named(a->names[i], name))
-            return a->at[i];
+        if (a->at[i].name.n && bnet_jinja_named(a->at[i].name, name))
+            return a->at[i].value;
     return (jinja_value){.type = JINJA_UNDEFINED};
 }
 
@@ -32,10 +32,11 @@ bool bnet_jinja_args_are(jinja *m, const char *what, const jinja_args *a, size_t
 {
     size_t positions = 0;
     for (size_t i = 0; i < a->n && !m->failed; i++) {
-        positions += a->names[i].n == 0;
-        if (a->names[i].n && !listed(a->names[i], names))
+        bnet_span name = a->at[i].name;
+        positions += name.n == 0;
+        if (name.n && !listed(name, names))
             bnet_jinja_fail(m, "%s takes no argument '%.*s'", what,
-                            (int)BNET_MIN(a->names[i].n, (size_t)40), a->names[i].data);
+                            (int)BNET_MIN(name.n, (size_t)40), name.data);
     }
     if (positions > most)
         bnet_jinja_fail(m, "%s takes at most %zu arguments", what, most);
@@ -92,8 +93,8 @@ static jinja_value dict_get(jinja *m, jinja_value self, jinja_args *a)
 {
     if (!bnet_jinja_args_are(m, "get", a, 2, "") || a->n == 0)
         return bnet_jinja_fail(m, "get takes a key");
-    const jinja_value *v = bnet_jinja_get(m, self.u.dict, a->at[0]);
-    return v ? *v : a->n > 1 ? a->at[1] : (jinja_value){.type = JINJA_NONE};
+    const jinja_value *v = bnet_jinja_get(m, self.u.dict, a->at[0].value);
+    return v ? *v : a->n > 1 ? a->at[1].value : (jinja_value){.type = JINJA_NONE};
 }
 
 /* ---- loops ---- */
@@ -102,14 +103,14 @@ static jinja_value loop_cycle(jinja *m, jinja_value self, jinja_args *a)
 {
     if (a->n == 0)
         return bnet_jinja_fail(m, "loop.cycle takes the values to choose from");
-    return a->at[(self.u.loop->round - 1) % a->n];
+    return a->at[(self.u.loop->round - 1) % a->n].value;
 }
 
 static jinja_value loop_changed(jinja *m, jinja_value self, jinja_args *a)
 {
     jinja_value now = bnet_jinja_list_of(m, JINJA_LIST);
     for (size_t i = 0; i < a->n && !m->failed; i++)
-        bnet_jinja_append(m, now, a->at[i]);
+        bnet_jinja_append(m, now, a->at[i].value);
     bool same = !m->failed && self.u.loop->changed.type == JINJA_LIST &&
                 bnet_jinja_equal(m, now, self.u.loop->changed);
     self.u.loop->changed = now;
@@ -123,7 +124,7 @@ static jinja_value raise(jinja *m, jinja_value self, jinja_args *a)
     bnet_str why = {0};
     (void)self;
     if (a->n)
-        bnet_jinja_str(m, a->at[0], &why);
+        bnet_jinja_str(m, a->at[0].value, &why);
     if (!m->failed) {
         m->failed = true;
         m->status =
@@ -158,6 +159,8 @@ static bool has_flags(bnet_span s)
     return false;
 }
 
+enum { DATE_BYTES = 4096 }; /* a date takes as long as moving so many */
+
 static jinja_value now(jinja *m, jinja_value self, jinja_args *a)
 {
     char text[1024];
@@ -167,7 +170,7 @@ static jinja_value now(jinja *m, jinja_value self, jinja_args *a)
     struct timespec t = {.tv_sec = (time_t)m->limits.now};
     if (!m->limits.now)
         clock_gettime(CLOCK_REALTIME, &t);
-    if (!bnet_jinja_text_arg(m, a, 0, "format", &s))
+    if (!bnet_jinja_text_arg(m, a, 0, "format", &s) || !bnet_jinja_step(m, DATE_BYTES))
         return self;
     if (has_flags(s))
         return bnet_jinja_fail(m,
@@ -188,9 +191,9 @@ static jinja_value range(jinja *m, jinja_value self, jinja_args *a)
     int64_t at[3] = {0, 0, 1};
     (void)self;
     for (size_t i = 0; i < a->n && i < 3; i++)
-        if (!bnet_jinja_whole(a->at[i], &at[i]))
+        if (!bnet_jinja_whole(a->at[i].value, &at[i]))
             return bnet_jinja_fail(m, "range takes integers, not %s",
-                                   bnet_jinja_type_name(a->at[i]));
+                                   bnet_jinja_type_name(a->at[i].value));
     if (a->n == 0 || a->n > 3 || at[2] == 0)
         return bnet_jinja_fail(m, "range takes one to three integers, and no step of 0");
     if (a->n == 1) {
@@ -211,12 +214,13 @@ static jinja_value members(jinja *m, const jinja_args *a, jinja_type type)
 {
     jinja_value v = bnet_jinja_dict_of(m);
     for (size_t i = 0; i < a->n && !m->failed; i++) {
-        if (a->names[i].n)
-            bnet_jinja_put(m, v.u.dict, bnet_jinja_span(a->names[i]), a->at[i]);
-        else if (a->at[i].type == JINJA_DICT)
-            for (size_t k = 0; k < a->at[i].u.dict->n && !m->failed; k++)
-                bnet_jinja_put(m, v.u.dict, a->at[i].u.dict->pairs[k].key,
-                               a->at[i].u.dict->pairs[k].value);
+        jinja_value given = a->at[i].value;
+        if (a->at[i].name.n)
+            bnet_jinja_put(m, v.u.dict, bnet_jinja_span(a->at[i].name), given);
+        else if (given.type == JINJA_DICT)
+            for (size_t k = 0; k < given.u.dict->n && !m->failed; k++)
+                bnet_jinja_put(m, v.u.dict, given.u.dict->pairs[k].key,
+                               given.u.dict->pairs[k].value);
         else
             bnet_jinja_fail(m, "dict and namespace take members by name");
     }

@@ -175,17 +175,39 @@ static void parameters(jinja_parser *p, jinja_node *n)
         bnet_jinja_fail(p->m, "a macro has more than %d parameters", JINJA_ARGS);
 }
 
+/* varargs and kwargs are what a macro was given beyond its parameters, unless one has the name. */
+void bnet_jinja_check_name(jinja_parser *p, bnet_span name)
+{
+    if (!p->macro || !listed(name, "varargs kwargs"))
+        return;
+    for (size_t i = 0; i < p->macro->n_kids; i++)
+        if (p->macro->kids[i] && p->macro->kids[i]->name.n == name.n &&
+            memcmp(p->macro->kids[i]->name.data, name.data, name.n) == 0)
+            return;
+    bnet_jinja_fail(p->m, "'%.*s' of a macro is not supported", (int)name.n, name.data);
+}
+
+/* The statements of a macro, or of what a call hands over: no loop goes around them. */
+static jinja_node *macro_body(jinja_parser *p, const jinja_node *n, const char *end)
+{
+    int loops = p->loops;
+    const jinja_node *macro = p->macro;
+    p->loops = 0;
+    p->macro = n;
+    jinja_node *inside = inner(p, end);
+    p->loops = loops;
+    p->macro = macro;
+    bnet_jinja_go_on(p);
+    return inside;
+}
+
 static jinja_node *macro_statement(jinja_parser *p)
 {
     jinja_node *n = bnet_jinja_node(p, NODE_MACRO);
     bnet_span s = bnet_jinja_need_name(p);
-    int loops = p->loops;
     bnet_jinja_need_sign(p, "(");
     parameters(p, n);
-    p->loops = 0;
-    jinja_node *inside = inner(p, "endmacro");
-    p->loops = loops;
-    bnet_jinja_go_on(p);
+    jinja_node *inside = macro_body(p, n, "endmacro");
     if (p->token.kind == TOKEN_NAME) /* {% endmacro name %} */
         bnet_jinja_go_on(p);
     if (n) {
@@ -203,11 +225,7 @@ static jinja_node *call_statement(jinja_parser *p)
     jinja_node *call = bnet_jinja_expression(p);
     if (call && call->kind != NODE_CALL)
         bnet_jinja_fail(p->m, "{%% call %%} needs a call");
-    int loops = p->loops;
-    p->loops = 0;
-    jinja_node *inside = inner(p, "endcall");
-    p->loops = loops;
-    bnet_jinja_go_on(p);
+    jinja_node *inside = macro_body(p, n, "endcall");
     if (n) {
         n->b = call;
         n->d = inside;

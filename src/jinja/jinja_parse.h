@@ -9,7 +9,8 @@ typedef struct jinja_parser {
     jinja_lexer lexer;
     jinja_token token, ahead; /* the current one and the next */
     int nesting;
-    int loops; /* around here, for break */
+    int loops;               /* around here, for break */
+    const jinja_node *macro; /* around here; NULL: none */
 } jinja_parser;
 
 /* Reading tokens: `take` and its kin go on if the current one is what they ask for. */
@@ -23,6 +24,8 @@ bnet_span bnet_jinja_need_name(jinja_parser *p);
 jinja_node *bnet_jinja_wrong(jinja_parser *p, const char *wanted); /* fails; NULL */
 bool bnet_jinja_deeper(jinja_parser *p);                           /* false: too deep */
 
+/* Fails for names that Jinja gives a meaning here which we do not know. */
+void bnet_jinja_check_name(jinja_parser *p, bnet_span name);
 jinja_node *bnet_jinja_node(jinja_parser *p, jinja_kind kind);
 void bnet_jinja_add_kid(jinja_parser *p, jinja_node *n, jinja_node *kid);
 

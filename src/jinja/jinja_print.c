@@ -20,6 +20,8 @@ static void puts_of(jinja *m, bnet_str *out, const char *text)
     put(m, out, text, strlen(text));
 }
 
+enum { FLOAT_BYTES = 512 }; /* digits of a float take as long as moving so many */
+
 /* The shortest digits that give the number back, in Python's form: 1.0, 0.0001, 1e-05, 1e+16. */
 static void put_float(jinja *m, double f, bnet_str *out)
 {
@@ -31,7 +33,7 @@ static void put_float(jinja *m, double f, bnet_str *out)
     int digits = 0;
     do
         snprintf(e, sizeof e, "%.*e", digits, f);
-    while (strtod(e, NULL) != f && ++digits < 17);
+    while (bnet_jinja_step(m, FLOAT_BYTES) && strtod(e, NULL) != f && ++digits < 17);
     int exponent = (int)strtol(strchr(e, 'e') + 1, NULL, 10);
     if (exponent < -4 || exponent >= 16) {
         puts_of(m, out, e);
@@ -43,26 +45,39 @@ static void put_float(jinja *m, double f, bnet_str *out)
 
 /* ---- as Python ---- */
 
+/* The escape that repr writes for a character within these quotes; false: it needs none. */
+static bool repr_escape(uint32_t c, char quote, char escape[16])
+{
+    const char *at = c && c < ' ' ? strchr("\nn\rr\tt", (int)c) : NULL;
+    if (c == (unsigned char)quote || c == '\\')
+        snprintf(escape, 16, "\\%c", (int)c);
+    else if (at)
+        snprintf(escape, 16, "\\%c", at[1]);
+    else if (c == ' ' || bnet_jinja_printable(c))
+        return false;
+    else
+        snprintf(escape, 16, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+    return true;
+}
+
 /* repr of a string: in single quotes unless only double ones avoid escapes. */
 static void put_repr(jinja *m, bnet_span s, bnet_str *out)
 {
-    char escape[8];
+    char escape[16];
     bool twice = s.n && memchr(s.data, '\'', s.n) && !memchr(s.data, '"', s.n);
     char quote = twice ? '"' : '\'';
+    size_t from = 0;
     put(m, out, &quote, 1);
-    for (size_t i = 0; i < s.n && !m->failed; i++) {
-        unsigned char c = (unsigned char)s.data[i];
-        const char *at = c ? strchr("\nn\rr\tt\\\\", c) : NULL;
-        if (c == (unsigned char)quote || c == '\\')
-            snprintf(escape, sizeof escape, "\\%c", c);
-        else if (at && c < ' ')
-            snprintf(escape, sizeof escape, "\\%c", at[1]);
-        else if (c < ' ' || c == 127)
-            snprintf(escape, sizeof escape, "\\x%02x", c);
-        else
-            snprintf(escape, sizeof escape, "%c", c);
+    for (size_t i = 0, n; i < s.n && !m->failed; i += n) {
+        int len = bnet_utf8_len(s.data + i, s.n - i);
+        n = len > 0 ? (size_t)len : 1;
+        if (len <= 0 || !repr_escape(bnet_utf8_decode(s.data + i, len), quote, escape))
+            continue;
+        put(m, out, s.data + from, i - from);
         puts_of(m, out, escape);
+        from = i + n;
     }
+    put(m, out, s.data + from, s.n - from);
     put(m, out, &quote, 1);
 }
 
@@ -197,19 +212,18 @@ static void json_list(json_job *j, const jinja_list *l, int depth)
     puts_of(j->m, j->out, "]");
 }
 
-/* The i-th pair in the order asked for. Sorting is by choosing: objects of templates are small. */
-static const jinja_pair *pair_at(json_job *j, const jinja_dict *d, size_t i)
+/* A dict's pairs in the order asked for. */
+static const jinja_pair *pairs_of(json_job *j, const jinja_dict *d)
 {
-    if (!j->form->sorted)
-        return &d->pairs[i];
-    for (size_t k = 0; k < d->n && bnet_jinja_step(j->m, d->n * 16); k++) {
-        size_t before = 0;
-        for (size_t o = 0; o < d->n && !j->m->failed; o++)
-            before += bnet_jinja_order(j->m, d->pairs[o].key, d->pairs[k].key) < 0;
-        if (before == i)
-            return &d->pairs[k];
-    }
-    return &d->pairs[i];
+    size_t bytes = d->n * sizeof *d->pairs;
+    if (!j->form->sorted || d->n < 2)
+        return d->pairs;
+    jinja_pair *pairs = bnet_jinja_step(j->m, bytes) ? bnet_jinja_alloc(j->m, bytes) : NULL;
+    if (!pairs)
+        return d->pairs;
+    memcpy(pairs, d->pairs, bytes);
+    bnet_jinja_sort(j->m, pairs, d->n, false);
+    return pairs;
 }
 
 static void json_key(json_job *j, jinja_value key)
@@ -224,13 +238,13 @@ static void json_key(json_job *j, jinja_value key)
 
 static void json_dict(json_job *j, const jinja_dict *d, int depth)
 {
+    const jinja_pair *pairs = pairs_of(j, d);
     puts_of(j->m, j->out, "{");
     for (size_t i = 0; i < d->n && !j->m->failed; i++) {
-        const jinja_pair *pair = pair_at(j, d, i);
         json_gap(j, depth, i == 0, false);
-        json_key(j, pair->key);
+        json_key(j, pairs[i].key);
         put(j->m, j->out, j->form->colon.data, j->form->colon.n);
-        json_value(j, pair->value, depth);
+        json_value(j, pairs[i].value, depth);
     }
     if (d->n)
         json_gap(j, depth, false, true);

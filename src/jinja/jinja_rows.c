@@ -1,6 +1,12 @@
 /* jinja_rows.c - the filters of templates for lists, dicts and what may be undefined. */
 #include "jinja/jinja_impl.h"
 
+/* There is an i-th element. Each that is looked at is a step. */
+static bool has(jinja *m, jinja_value all, size_t i)
+{
+    return !m->failed && i < all.u.list->n && bnet_jinja_step(m, 0);
+}
+
 static jinja_value in_lower(jinja *m, jinja_value v)
 {
     jinja_args none = {.n = 0};
@@ -16,7 +22,10 @@ static jinja_value length(jinja *m, jinja_value v, jinja_args *a)
 static jinja_value to_list(jinja *m, jinja_value v, jinja_args *a)
 {
     (void)a;
-    jinja_value all = bnet_jinja_elements(m, v), copy = bnet_jinja_list_of(m, JINJA_LIST);
+    jinja_value all = bnet_jinja_elements(m, v);
+    if (v.type != JINJA_LIST && v.type != JINJA_TUPLE) /* made for us alone */
+        return all;
+    jinja_value copy = bnet_jinja_list_for(m, JINJA_LIST, all.u.list->n);
     for (size_t i = 0; !m->failed && i < all.u.list->n; i++)
         bnet_jinja_append(m, copy, all.u.list->items[i]);
     return copy;
@@ -53,7 +62,19 @@ static jinja_value reverse(jinja *m, jinja_value v, jinja_args *a)
     return v.type == JINJA_STRING ? bnet_jinja_take(m, &text) : out;
 }
 
-/* The member `path` ("a.b", or an index) of a value. */
+/* A part of a path: digits are an index. */
+static jinja_value path_part(bnet_span s)
+{
+    int64_t index = 0;
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.data[i] < '0' || s.data[i] > '9' || s.n > 18)
+            return bnet_jinja_span(s);
+        index = 10 * index + (s.data[i] - '0');
+    }
+    return s.n ? bnet_jinja_int(index) : bnet_jinja_span(s);
+}
+
+/* The member `path` ("a.b", "0.a", or an index) of a value. */
 static jinja_value member(jinja *m, jinja_value v, jinja_value path)
 {
     if (path.type != JINJA_STRING)
@@ -61,7 +82,7 @@ static jinja_value member(jinja *m, jinja_value v, jinja_value path)
     for (bnet_span s = path.u.s; !m->failed;) {
         const char *dot = s.n ? memchr(s.data, '.', s.n) : NULL;
         size_t n = dot ? (size_t)(dot - s.data) : s.n;
-        v = bnet_jinja_attribute(m, v, bnet_jinja_span((bnet_span){s.data, n}), true);
+        v = bnet_jinja_attribute(m, v, path_part((bnet_span){s.data, n}), true);
         if (!dot)
             break;
         s = (bnet_span){dot + 1, s.n - n - 1};
@@ -77,7 +98,7 @@ static jinja_value join(jinja *m, jinja_value v, jinja_args *a)
     if (!bnet_jinja_args_are(m, "join", a, 2, "d attribute"))
         return v;
     d = bnet_jinja_string(m, d);
-    for (size_t i = 0; !m->failed && i < all.u.list->n; i++) {
+    for (size_t i = 0; has(m, all, i); i++) {
         jinja_value item = all.u.list->items[i];
         if (!bnet_jinja_is_undefined(path))
             item = member(m, item, path);
@@ -90,7 +111,22 @@ static jinja_value join(jinja *m, jinja_value v, jinja_args *a)
     return bnet_jinja_take(m, &out);
 }
 
-/* Sorts by insertion, stable: rows in templates are short, and the steps are counted. */
+/* The elements with what they are sorted by: a member of theirs, or they themselves. */
+static jinja_pair *keyed(jinja *m, const jinja_list *l, jinja_value path, bool exact)
+{
+    jinja_pair *pairs =
+        bnet_jinja_step(m, l->n * sizeof *pairs) ? bnet_jinja_alloc(m, l->n * sizeof *pairs) : NULL;
+    for (size_t i = 0; i < l->n && !m->failed; i++) {
+        jinja_value key = l->items[i];
+        if (!bnet_jinja_is_undefined(path))
+            key = member(m, key, path);
+        if (!exact && key.type == JINJA_STRING)
+            key = in_lower(m, key);
+        pairs[i] = (jinja_pair){key, l->items[i]};
+    }
+    return pairs;
+}
+
 static jinja_value sorted(jinja *m, jinja_value v, jinja_args *a)
 {
     jinja_value path = bnet_jinja_arg(a, 2, "attribute"), out = to_list(m, v, a);
@@ -98,31 +134,21 @@ static jinja_value sorted(jinja *m, jinja_value v, jinja_args *a)
     bool exact = bnet_jinja_true(m, bnet_jinja_arg(a, 1, "case_sensitive"));
     if (!bnet_jinja_args_are(m, "sort", a, 2, "reverse case_sensitive attribute"))
         return v;
-    for (size_t i = 1; !m->failed && i < out.u.list->n; i++) {
-        jinja_value *items = out.u.list->items, item = items[i];
-        size_t k = i;
-        for (; k > 0 && bnet_jinja_step(m, 0); k--) {
-            jinja_value x =
-                bnet_jinja_is_undefined(path) ? items[k - 1] : member(m, items[k - 1], path);
-            jinja_value y = bnet_jinja_is_undefined(path) ? item : member(m, item, path);
-            if (!exact && x.type == JINJA_STRING && y.type == JINJA_STRING) {
-                x = in_lower(m, x);
-                y = in_lower(m, y);
-            }
-            int order = bnet_jinja_order(m, x, y);
-            if (back ? order >= 0 : order <= 0)
-                break;
-            items[k] = items[k - 1];
-        }
-        items[k] = item;
-    }
+    size_t n = out.u.list->n;
+    if (n < 2) /* whose order nobody asks for */
+        return out;
+    jinja_pair *pairs = keyed(m, out.u.list, path, exact);
+    if (!m->failed)
+        bnet_jinja_sort(m, pairs, n, back);
+    for (size_t i = 0; i < n && !m->failed; i++)
+        out.u.list->items[i] = pairs[i].value;
     return out;
 }
 
 static jinja_value dict_sorted(jinja *m, jinja_value v, jinja_args *a)
 {
-    jinja_args none = {.n = 0},
-               by_key = {.at = {bnet_jinja_int(0)}, .names = {{"attribute", 9}}, .n = 1};
+    const jinja_arg key = {.name = {"attribute", 9}, .value = bnet_jinja_int(0)};
+    jinja_args none = {.n = 0}, by_key = {.at = &key, .n = 1};
     if (v.type != JINJA_DICT || a->n)
         return bnet_jinja_fail(m, "dictsort takes a dict and no arguments");
     jinja_value items = bnet_jinja_method(m, v, (bnet_span){"items", 5});
@@ -146,13 +172,13 @@ static jinja_value unique(jinja *m, jinja_value v, jinja_args *a)
     jinja_value all = bnet_jinja_elements(m, v), out = bnet_jinja_list_of(m, JINJA_LIST);
     if (!bnet_jinja_args_are(m, "unique", a, 0, ""))
         return v;
-    jinja_value seen = bnet_jinja_list_of(m, JINJA_LIST);
-    for (size_t i = 0; !m->failed && i < all.u.list->n; i++) {
+    jinja_value seen = bnet_jinja_dict_of(m);
+    for (size_t i = 0; has(m, all, i); i++) {
         jinja_value item = all.u.list->items[i];
         jinja_value key = item.type == JINJA_STRING ? in_lower(m, item) : item;
-        if (bnet_jinja_in(m, key, seen))
+        if (m->failed || bnet_jinja_get(m, seen.u.dict, key))
             continue;
-        bnet_jinja_append(m, seen, key);
+        bnet_jinja_put(m, seen.u.dict, key, key);
         bnet_jinja_append(m, out, item);
     }
     return out;
@@ -162,7 +188,7 @@ static jinja_value unique(jinja *m, jinja_value v, jinja_args *a)
 static jinja_value extreme(jinja *m, jinja_value v, int sign)
 {
     jinja_value all = bnet_jinja_elements(m, v), best = {.type = JINJA_UNDEFINED}, best_key = best;
-    for (size_t i = 0; !m->failed && i < all.u.list->n; i++) {
+    for (size_t i = 0; has(m, all, i); i++) {
         jinja_value item = all.u.list->items[i];
         jinja_value key = item.type == JINJA_STRING ? in_lower(m, item) : item;
         if (i && sign * bnet_jinja_order(m, key, best_key) <= 0)
@@ -189,7 +215,7 @@ static jinja_value sum(jinja *m, jinja_value v, jinja_args *a)
     jinja_value path = bnet_jinja_arg(a, 0, "attribute");
     if (!bnet_jinja_args_are(m, "sum", a, 1, "attribute"))
         return v;
-    for (size_t i = 0; !m->failed && i < all.u.list->n; i++) {
+    for (size_t i = 0; has(m, all, i); i++) {
         jinja_value item = all.u.list->items[i];
         total = bnet_jinja_operate(m, OP_ADD, total,
                                    bnet_jinja_is_undefined(path) ? item : member(m, item, path));
@@ -213,12 +239,8 @@ static jinja_value otherwise(jinja *m, jinja_value v, jinja_args *a)
 /* The arguments from `from` on. */
 static jinja_args later(const jinja_args *a, size_t from)
 {
-    jinja_args rest = {.n = 0};
-    for (size_t i = from; i < a->n; i++) {
-        rest.at[rest.n] = a->at[i];
-        rest.names[rest.n++] = a->names[i];
-    }
-    return rest;
+    return (jinja_args){.at = from < a->n ? a->at + from : NULL,
+                        .n = from < a->n ? a->n - from : 0};
 }
 
 /* map(attribute="a", default=1), map("filter", ...) */
@@ -232,14 +254,13 @@ static jinja_value map(jinja *m, jinja_value v, jinja_args *a)
     if (bnet_jinja_is_undefined(path) &&
         (name.type != JINJA_STRING || !bnet_jinja_has_filter(name.u.s)))
         return bnet_jinja_fail(m, "map takes attribute= or the name of a filter");
-    for (size_t i = 0; !m->failed && i < all.u.list->n; i++) {
+    for (size_t i = 0; has(m, all, i); i++) {
         jinja_value item = all.u.list->items[i];
         if (!bnet_jinja_is_undefined(path)) {
             item = member(m, item, path);
             item = bnet_jinja_is_undefined(item) && !bnet_jinja_is_undefined(other) ? other : item;
         } else {
-            jinja_args copy = rest;
-            item = bnet_jinja_filter(m, name.u.s, item, &copy);
+            item = bnet_jinja_filter(m, name.u.s, item, &rest);
         }
         bnet_jinja_append(m, out, item);
     }
@@ -259,7 +280,7 @@ static jinja_value choose(jinja *m, jinja_value v, const jinja_args *a, bool wan
         (tested && (name.type != JINJA_STRING || !bnet_jinja_has_test(name.u.s))))
         return bnet_jinja_fail(
             m, "select and reject take the name of a test, with attr of a member before it");
-    for (size_t i = 0; !m->failed && i < all.u.list->n; i++) {
+    for (size_t i = 0; has(m, all, i); i++) {
         jinja_value item = all.u.list->items[i];
         jinja_value asked = by_member ? member(m, item, path) : item;
         bool yes = tested ? bnet_jinja_test(m, name.u.s, asked, &rest) : bnet_jinja_true(m, asked);

@@ -1,8 +1,31 @@
 /* jinja_strings.c - the methods of strings in templates. */
 #include "jinja/jinja_impl.h"
 
+/* The characters to strip; which of ASCII are among them is known without looking for them. */
+typedef struct char_set {
+    bnet_span all;
+    bool ascii[128];
+} char_set;
+
+static void read_set(char_set *set, bnet_span all)
+{
+    *set = (char_set){.all = all};
+    for (size_t i = 0; i < all.n; i++)
+        if ((unsigned char)all.data[i] < 128)
+            set->ascii[(unsigned char)all.data[i]] = true;
+}
+
+static bool in_set(jinja *m, const char_set *set, const char *at, size_t n)
+{
+    unsigned char c = (unsigned char)*at;
+    if (n == 1 && c < 128)
+        return set->ascii[c];
+    return set->all.n && bnet_jinja_step(m, set->all.n) &&
+           memmem(set->all.data, set->all.n, at, n) != NULL;
+}
+
 /* Bytes of the characters at one end of s that are in `set`. */
-static size_t edge(bnet_span s, bnet_span set, bool end)
+static size_t edge(jinja *m, bnet_span s, const char_set *set, bool end)
 {
     size_t taken = 0;
     while (taken < s.n) {
@@ -13,7 +36,7 @@ static size_t edge(bnet_span s, bnet_span set, bool end)
                 at--, n++;
         else
             n = bnet_jinja_character((bnet_span){at, s.n - taken}, 0).n;
-        if (!set.n || !memmem(set.data, set.n, at, n))
+        if (!in_set(m, set, at, n))
             break;
         taken += n;
     }
@@ -22,20 +45,22 @@ static size_t edge(bnet_span s, bnet_span set, bool end)
 
 static jinja_value strip(jinja *m, jinja_value self, const jinja_args *a, bool left, bool right)
 {
-    bnet_span s = self.u.s, set;
+    bnet_span s = self.u.s;
+    char_set set;
     jinja_value given = bnet_jinja_arg(a, 0, "chars");
     bool blanks = given.type == JINJA_UNDEFINED || given.type == JINJA_NONE;
     if (!bnet_jinja_args_are(m, "strip", a, 1, "chars") || !bnet_jinja_step(m, s.n))
         return self;
     if (!blanks && given.type != JINJA_STRING)
         return bnet_jinja_fail(m, "strip takes a string, not %s", bnet_jinja_type_name(given));
-    set = given.u.s;
-    if (left) {
-        size_t n = blanks ? bnet_jinja_blank(s) : edge(s, set, false);
+    if (!blanks && bnet_jinja_step(m, given.u.s.n))
+        read_set(&set, given.u.s);
+    if (left && !m->failed) {
+        size_t n = blanks ? bnet_jinja_blank(s) : edge(m, s, &set, false);
         s = (bnet_span){s.data + n, s.n - n};
     }
-    if (right)
-        s.n -= blanks ? bnet_jinja_blank_end(s) : edge(s, set, true);
+    if (right && !m->failed)
+        s.n -= blanks ? bnet_jinja_blank_end(s) : edge(m, s, &set, true);
     return bnet_jinja_span(s);
 }
 
@@ -54,27 +79,28 @@ static jinja_value str_rstrip(jinja *m, jinja_value self, jinja_args *a)
     return strip(m, self, a, false, true);
 }
 
+static bool has_at_edge(jinja *m, bnet_span s, jinja_value part, bool end)
+{
+    bnet_span p = part.u.s;
+    if (!bnet_jinja_step(m, 0) || part.type != JINJA_STRING || p.n > s.n)
+        return false;
+    return bnet_jinja_same(m, (bnet_span){end ? s.data + s.n - p.n : s.data, p.n}, p);
+}
+
 /* True if s begins (or ends) with the argument, or with one of a tuple. */
 static jinja_value at_edge(jinja *m, jinja_value self, const jinja_args *a, bool end)
 {
     jinja_value v = bnet_jinja_arg(a, 0, "");
-    jinja_value one = bnet_jinja_list_of(m, JINJA_LIST);
-    if (!bnet_jinja_args_are(m, end ? "endswith" : "startswith", a, 1, "") || m->failed)
+    if (!bnet_jinja_args_are(m, end ? "endswith" : "startswith", a, 1, ""))
         return self;
     if (v.type == JINJA_STRING)
-        bnet_jinja_append(m, one, v);
-    else if (v.type == JINJA_TUPLE)
-        one = v;
-    else
+        return bnet_jinja_bool(has_at_edge(m, self.u.s, v, end));
+    if (v.type != JINJA_TUPLE)
         return bnet_jinja_fail(m, "startswith and endswith take a string, not %s",
                                bnet_jinja_type_name(v));
-    for (size_t i = 0; i < one.u.list->n && !m->failed; i++) {
-        jinja_value p = one.u.list->items[i];
-        bnet_span s = self.u.s;
-        if (p.type == JINJA_STRING && p.u.s.n <= s.n &&
-            (!p.u.s.n || memcmp(end ? s.data + s.n - p.u.s.n : s.data, p.u.s.data, p.u.s.n) == 0))
+    for (size_t i = 0; i < v.u.list->n && !m->failed; i++)
+        if (has_at_edge(m, self.u.s, v.u.list->items[i], end))
             return bnet_jinja_bool(true);
-    }
     return bnet_jinja_bool(false);
 }
 
@@ -136,19 +162,50 @@ static void split_blanks(jinja *m, bnet_span s, int64_t most, jinja_value out)
     }
 }
 
-/* The last place of `part` in s, or NULL. */
-static const char *find_last(bnet_span s, bnet_span part)
+enum { UNCOUNTED = 4096 }; /* bytes that are compared before they count as steps */
+
+/* The last place of `part` in s, or NULL. Every byte that is compared counts: of a part that nearly
+ * fits at every place that is much more than s has. */
+static const char *find_last(jinja *m, bnet_span s, bnet_span part)
 {
-    for (size_t i = s.n >= part.n ? s.n - part.n + 1 : 0; i-- > 0;)
-        if (memcmp(s.data + i, part.data, part.n) == 0)
+    size_t compared = 0;
+    for (size_t i = s.n >= part.n ? s.n - part.n + 1 : 0; i-- > 0;) {
+        size_t same = 0;
+        while (same < part.n && s.data[i + same] == part.data[same])
+            same++;
+        compared += same + 1;
+        bool found = same == part.n;
+        if ((found || compared >= UNCOUNTED) && !bnet_jinja_step(m, compared))
+            return NULL;
+        if (found)
             return s.data + i;
+        compared = compared >= UNCOUNTED ? 0 : compared;
+    }
+    bnet_jinja_step(m, compared);
     return NULL;
+}
+
+/* The parts between separators; with `last` they are found, and listed, from the end. */
+static void split_at(jinja *m, bnet_span s, bnet_span sep, int64_t most, bool last, jinja_value out)
+{
+    while (!m->failed && most != 0) {
+        const char *at = last ? find_last(m, s, sep) : memmem(s.data, s.n, sep.data, sep.n);
+        if (!at || !bnet_jinja_step(m, 0))
+            break;
+        size_t n = (size_t)(at - s.data), after = n + sep.n;
+        bnet_span front = {s.data, n}, rest = {s.data + after, s.n - after};
+        bnet_jinja_append(m, out, bnet_jinja_span(last ? rest : front));
+        s = last ? front : rest;
+        most -= most > 0;
+    }
+    bnet_jinja_append(m, out, bnet_jinja_span(s));
 }
 
 static jinja_value split(jinja *m, jinja_value self, const jinja_args *a, bool last)
 {
     jinja_value sep = bnet_jinja_arg(a, 0, "sep"), max = bnet_jinja_arg(a, 1, "maxsplit");
     jinja_value out = bnet_jinja_list_of(m, JINJA_LIST);
+    jinja_args none = {.n = 0};
     bnet_span s = self.u.s;
     int64_t most = -1;
     if (!bnet_jinja_args_are(m, "split", a, 2, "sep maxsplit") || !bnet_jinja_step(m, s.n))
@@ -163,20 +220,7 @@ static jinja_value split(jinja *m, jinja_value self, const jinja_args *a, bool l
     }
     if (sep.type != JINJA_STRING || !sep.u.s.n)
         return bnet_jinja_fail(m, "split: the separator is empty or no string");
-    while (!m->failed && most != 0) {
-        const char *at =
-            last ? find_last(s, sep.u.s) : memmem(s.data, s.n, sep.u.s.data, sep.u.s.n);
-        if (!at || !bnet_jinja_step(m, last ? s.n : 0))
-            break;
-        size_t n = (size_t)(at - s.data), after = n + sep.u.s.n;
-        bnet_jinja_append(m, out,
-                          bnet_jinja_span(last ? (bnet_span){s.data + after, s.n - after}
-                                               : (bnet_span){s.data, n}));
-        s = last ? (bnet_span){s.data, n} : (bnet_span){s.data + after, s.n - after};
-        most -= most > 0;
-    }
-    bnet_jinja_append(m, out, bnet_jinja_span(s));
-    jinja_args none = {.n = 0};
+    split_at(m, s, sep.u.s, most, last, out);
     return last && !m->failed ? bnet_jinja_filter(m, (bnet_span){"reverse", 7}, out, &none) : out;
 }
 
@@ -230,8 +274,9 @@ static jinja_value str_join(jinja *m, jinja_value self, jinja_args *a)
 {
     if (a->n != 1)
         return bnet_jinja_fail(m, "join takes one argument");
-    jinja_args separator = {.at = {self}, .n = 1};
-    return bnet_jinja_filter(m, (bnet_span){"join", 4}, a->at[0], &separator);
+    const jinja_arg own = {.value = self};
+    jinja_args separator = {.at = &own, .n = 1};
+    return bnet_jinja_filter(m, (bnet_span){"join", 4}, a->at[0].value, &separator);
 }
 
 /* True if s is not empty and all its bytes are within lo..hi (or, letters, either case). */

@@ -105,7 +105,7 @@ bool bnet_jinja_test(jinja *m, bnet_span name, jinja_value v, jinja_args *a)
         if (!bnet_jinja_named(name, tests[i].name))
             continue;
         if (a->n == tests[i].n_args)
-            return tests[i].fn(m, v, a->n ? a->at[0] : v);
+            return tests[i].fn(m, v, a->n ? a->at[0].value : v);
         bnet_jinja_fail(m, "test '%s' takes %zu arguments", tests[i].name, tests[i].n_args);
     }
     return false;

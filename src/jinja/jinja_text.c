@@ -15,11 +15,17 @@ size_t bnet_jinja_characters(bnet_span s)
     return count;
 }
 
-bnet_span bnet_jinja_character(bnet_span s, size_t index)
+size_t bnet_jinja_offset(bnet_span s, size_t index)
 {
     size_t i = 0;
     for (; index && i < s.n; index--)
         i += character_bytes(s.data + i, s.n - i);
+    return i;
+}
+
+bnet_span bnet_jinja_character(bnet_span s, size_t index)
+{
+    size_t i = bnet_jinja_offset(s, index);
     return (bnet_span){s.data + i, i < s.n ? character_bytes(s.data + i, s.n - i) : 0};
 }
 
@@ -28,6 +34,28 @@ static bool is_blank(uint32_t c)
     return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
            c == 0x205f || c == 0x3000;
+}
+
+/* Blanks but the space, controls, formats and private characters are not. Those from U+10FF00 on
+ * are, unlike in Python: callers put characters in disguise there. Neither are unassigned ones
+ * escaped, which differ from one Python to the next. */
+bool bnet_jinja_printable(uint32_t c)
+{
+    static const uint32_t hidden[][2] = {
+        {0x00, 0x1f},       {0x7f, 0xa0},       {0xad, 0xad},         {0x600, 0x605},
+        {0x61c, 0x61c},     {0x6dd, 0x6dd},     {0x70f, 0x70f},       {0x890, 0x891},
+        {0x8e2, 0x8e2},     {0x1680, 0x1680},   {0x180e, 0x180e},     {0x2000, 0x200f},
+        {0x2028, 0x202f},   {0x205f, 0x206f},   {0x3000, 0x3000},     {0xe000, 0xf8ff},
+        {0xfeff, 0xfeff},   {0xfff9, 0xfffb},   {0x110bd, 0x110bd},   {0x110cd, 0x110cd},
+        {0x13430, 0x13438}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a},   {0xe0001, 0xe0001},
+        {0xe0020, 0xe007f}, {0xf0000, 0xffffd}, {0x100000, 0x10feff},
+    };
+    if (c > ' ' && c < 0x7f)
+        return true;
+    for (size_t i = 0; i < BNET_COUNT(hidden) && hidden[i][0] <= c; i++)
+        if (c <= hidden[i][1])
+            return false;
+    return true;
 }
 
 /* Bytes of the white space character at s; 0: there is none. */

@@ -72,6 +72,21 @@ bool bnet_jinja_step(jinja *m, size_t bytes)
     return !m->failed;
 }
 
+bool bnet_jinja_room(jinja *m, void **items, size_t n, size_t *cap, size_t size)
+{
+    if (n < *cap)
+        return true;
+    size_t more = *cap ? *cap * 2 : 4;
+    void *p = bnet_jinja_step(m, n * size) ? bnet_jinja_alloc(m, more * size) : NULL;
+    if (!p)
+        return false;
+    if (n)
+        memcpy(p, *items, n * size);
+    *items = p;
+    *cap = more;
+    return true;
+}
+
 bool bnet_jinja_fits_stack(jinja *m)
 {
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
@@ -149,20 +164,17 @@ jinja_value bnet_jinja_list_of(jinja *m, jinja_type type)
     return v.u.list ? v : (jinja_value){.type = JINJA_UNDEFINED};
 }
 
-/* Room for one more of `size` bytes each; the old array stays in the arena. */
-static bool room(jinja *m, void **items, size_t n, size_t *cap, size_t size)
+jinja_value bnet_jinja_list_for(jinja *m, jinja_type type, size_t n)
 {
-    if (n < *cap)
-        return true;
-    size_t more = *cap ? *cap * 2 : 4;
-    void *p = bnet_jinja_step(m, n * size) ? bnet_jinja_alloc(m, more * size) : NULL;
-    if (!p)
-        return false;
-    if (n)
-        memcpy(p, *items, n * size);
-    *items = p;
-    *cap = more;
-    return true;
+    jinja_value v = bnet_jinja_list_of(m, type);
+    size_t bytes = 0;
+    bool fits = !__builtin_mul_overflow(n, sizeof(jinja_value), &bytes);
+    jinja_value *items =
+        bnet_jinja_step(m, fits ? bytes : SIZE_MAX - 64) ? bnet_jinja_alloc(m, bytes) : NULL;
+    if (!items)
+        return (jinja_value){.type = JINJA_UNDEFINED};
+    *v.u.list = (jinja_list){.items = items, .cap = n};
+    return v;
 }
 
 void bnet_jinja_append(jinja *m, jinja_value list, jinja_value item)
@@ -171,46 +183,10 @@ void bnet_jinja_append(jinja *m, jinja_value list, jinja_value item)
         return;
     jinja_list *l = list.u.list;
     void *items = l->items;
-    if (!room(m, &items, l->n, &l->cap, sizeof item))
+    if (!bnet_jinja_room(m, &items, l->n, &l->cap, sizeof item))
         return;
     l->items = items;
     l->items[l->n++] = item;
-}
-
-jinja_value bnet_jinja_dict_of(jinja *m)
-{
-    jinja_value v = {.type = JINJA_DICT, .u.dict = bnet_jinja_alloc(m, sizeof(jinja_dict))};
-    return v.u.dict ? v : (jinja_value){.type = JINJA_UNDEFINED};
-}
-
-const jinja_value *bnet_jinja_get(jinja *m, const jinja_dict *d, jinja_value key)
-{
-    bnet_jinja_step(m, d->n * 16);
-    for (size_t i = 0; i < d->n; i++) {
-        jinja_value k = d->pairs[i].key;
-        if (k.type == JINJA_STRING && key.type == JINJA_STRING
-                ? k.u.s.n == key.u.s.n &&
-                      (k.u.s.n == 0 || memcmp(k.u.s.data, key.u.s.data, k.u.s.n) == 0)
-                : k.type != JINJA_STRING && key.type != JINJA_STRING && bnet_jinja_equal(m, k, key))
-            return &d->pairs[i].value;
-    }
-    return NULL;
-}
-
-void bnet_jinja_put(jinja *m, jinja_dict *d, jinja_value key, jinja_value value)
-{
-    jinja_value *old = (jinja_value *)bnet_jinja_get(m, d, key);
-    if (m->failed)
-        return;
-    if (old) {
-        *old = value;
-        return;
-    }
-    void *pairs = d->pairs;
-    if (!room(m, &pairs, d->n, &d->cap, sizeof(jinja_pair)))
-        return;
-    d->pairs = pairs;
-    d->pairs[d->n++] = (jinja_pair){key, value};
 }
 
 /* ---- from JSON ---- */

@@ -126,6 +126,24 @@ FORMS = {
            "{% for m in messages %}{% if m.role == 'tool' %}<|observation|>\n{{ m.content }}{% elif m.tool_calls %}<|assistant|>{{ m.tool_calls[0].function.name }}\n"
            "{{ m.tool_calls[0].function.arguments | tojson }}{% else %}<|{{ m.role }}|>\n{{ m.content }}{% endif %}{% endfor %}"
            "{% if add_generation_prompt %}<|assistant|>{% endif %}",
+    "deepseek-r1": "{{ bos_token }}{% set ns = namespace(first=true) %}{% for m in messages %}{% if m['role'] == 'user' %}{{ '<\uff5cUser\uff5c>' + m['content'] }}{% endif %}"
+                   "{% if m['role'] == 'assistant' and m['content'] is none %}{% for t in m['tool_calls'] %}{{ ('<\uff5cAssistant\uff5c>' if loop.first else '\\n') + '<\uff5ctool\u2581call\u2581begin\uff5c>'"
+                   " + t['type'] + '<\uff5ctool\u2581sep\uff5c>' + t['function']['name'] + '\\n```json\\n' + t['function']['arguments'] + '\\n```<\uff5ctool\u2581call\u2581end\uff5c>' }}{% endfor %}{% endif %}"
+                   "{% if m['role'] == 'assistant' and m['content'] is not none %}{{ '<\uff5cAssistant\uff5c>' + m['content'].split('</think>')[-1] + '<\uff5cend\u2581of\u2581sentence\uff5c>' }}{% endif %}"
+                   "{% if m['role'] == 'tool' %}{{ '<\uff5ctool\u2581output\u2581begin\uff5c>' + m['content'] + '<\uff5ctool\u2581output\u2581end\uff5c>' }}{% endif %}{% endfor %}"
+                   "{% if add_generation_prompt %}{{ '<\uff5cAssistant\uff5c><think>\\n' }}{% endif %}",
+    "deepseek-v3": "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}{{ '<\uff5cUser\uff5c>' + m['content'] }}{% elif m['role'] == 'assistant' and 'tool_calls' in m %}"
+                   "{{ '<\uff5cAssistant\uff5c>' + (m['content'] if m['content'] is not none else '') }}{% for t in m['tool_calls'] %}{{ t['type'] + '<\uff5ctool\u2581sep\uff5c>' + t['function']['name'] + '\\n'"
+                   " + t['function']['arguments'] + '\\n' }}{% endfor %}{% elif m['role'] == 'tool' %}{{ '<\uff5ctool\u2581output\u2581begin\uff5c>' + m['content'] }}{% elif m['role'] == 'assistant' %}"
+                   "{{ '<\uff5cAssistant\uff5c>' + m['content'] + '<\uff5cend\u2581of\u2581sentence\uff5c>' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<\uff5cAssistant\uff5c>' }}{% endif %}",
+    "glm-4.5": "[gMASK]<sop>{% if tools %}<|system|>\n<tools>{% for t in tools %}\n{{ t | tojson }}{% endfor %}\n</tools>\n<tool_call>{function-name}\n<arg_key>{key}</arg_key>\n</tool_call>{% endif %}"
+               "{% for m in messages %}{% if m.role == 'tool' %}<|observation|>\n<tool_response>\n{{ m.content }}\n</tool_response>{% else %}<|{{ m.role }}|>\n{{ m.content }}{% for c in m.tool_calls or [] %}"
+               "\n<tool_call>{{ c.function.name }}\n{% for k, v in c.function.arguments.items() %}<arg_key>{{ k }}</arg_key>\n<arg_value>{{ v if v is string else v | tojson }}</arg_value>\n{% endfor %}</tool_call>"
+               "{% endfor %}{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}",
+    "mistral-v11": "{{- bos_token }}{%- if tools %}{{- '[AVAILABLE_TOOLS]' + tools | tojson + '[/AVAILABLE_TOOLS]' }}{%- endif %}{%- for m in messages %}{%- if m.role == 'user' %}{{- '[INST]' + m.content + '[/INST]' }}"
+                   "{%- elif m.role == 'system' %}{{- '[SYSTEM_PROMPT]' + m.content + '[/SYSTEM_PROMPT]' }}{%- elif m.role == 'tool' %}{{- '[TOOL_RESULTS]' + m.content + '[/TOOL_RESULTS]' }}"
+                   "{%- elif m.tool_calls %}{%- for c in m.tool_calls %}{%- set a = c.function.arguments %}{{- '[TOOL_CALLS]' + c.function.name + '[ARGS]' + (a if a is string else a | tojson) }}{%- endfor %}{{- eos_token }}"
+                   "{%- else %}{{- m.content + eos_token }}{%- endif %}{%- endfor %}",
     "falcon": "{% if tools %}{{ '<|system|>\\nTools: ' }}{% for t in tools %}{{ t | tojson }}{% endfor %}{{ '\\n' }}{% endif %}" + TURN +
               "{% if message['role'] == 'system' and not loop.first %}{{ raise_exception('a late system message') }}{% endif %}"
               "{{ '<|' ~ message['role'] ~ '|>\\n' ~ message['content'] ~ ('\\n' if not loop.last or message['role'] != 'assistant' else eos_token) }}"
@@ -167,6 +185,7 @@ FORMS = {
                          "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}",
 }
 TYPED = {"parts"}
+CALL_FORMS = {"deepseek-r1": (True, True), "deepseek-v3": (True, False)}  # arguments as text; null beside calls
 
 
 def published(source):

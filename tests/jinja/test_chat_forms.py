@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import test_vs_jinja2 as vs  # noqa: E402  (starts again in build/venv where jinja2 is missing)
-from templates import FORMS, TYPED, published  # noqa: E402
+from templates import CALL_FORMS, FORMS, TYPED, published  # noqa: E402
 
 ARGUMENT, TOKENIZER = 2, 4
 BOS, EOS = "<|begin_of_text|>", "<|end_of_text|>"
@@ -27,6 +27,22 @@ def tools():
              "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days<n>": {"type": "integer"}}, "required": ["city"]}}}]
 
 
+def nested(levels):
+    return {"k": nested(levels - 1), "l": [levels]} if levels else {"end": True}
+
+
+def deep_tools():
+    """Parameters that nest 12 deep: objects, arrays, arrays of objects."""
+    inner = [{"type": "string", "enum": ["a", "b"]}] * 3
+    for level in range(12):
+        inner = [{"type": "object", "description": f"level {level}", "properties": {"p": inner[0], "q": {"type": "integer"}}, "required": ["p"]},
+                 {"type": "array", "items": inner[1]},
+                 {"type": "array", "items": {"type": "object", "properties": {"p": inner[2]}, "required": ["p"]}}]
+    for name, schema in zip(("objects", "arrays", "both"), inner):
+        yield {"type": "function", "function": {"name": name, "description": "Deep", "parameters": {
+            "type": "object", "properties": {"x": schema}, "required": ["x"]}}}
+
+
 def conversations(text):
     user, reply = {"role": "user", "content": text}, {"role": "assistant", "content": "Yes, " + text}
     system = {"role": "system", "content": "Be kind. " + text}
@@ -39,7 +55,12 @@ def conversations(text):
     yield {"messages": [system, user, reply, user], "chat_template_kwargs": {"enable_thinking": False, "date_string": "1 May 2026"}}
     yield {"messages": [user, {**reply, "reasoning_content": "hm " + text}, user, reply]}
     yield {"messages": [user], "tools": tools()}
+    if text == TEXTS[0]:
+        yield {"messages": [user, {**call, "tool_calls": [{**call["tool_calls"][0], "function": {"name": "f", "arguments": nested(12)}}]}, answer, user],
+               "tools": [*deep_tools()]}
     yield {"messages": [system, user, call, answer, reply, user], "tools": tools()}
+    yield {"messages": [user, call, answer, reply, user]}
+    yield {"messages": [user, {**call, "content": text}, answer, user]}
     yield {"messages": [user, user]}
 
 
@@ -71,13 +92,19 @@ class Renderer:
         status, = struct.unpack("<i", self.ours.stdout.read(4))
         return status, self.record(), self.record().split("\n")[:-1]
 
-    def their(self, source, request, typed):
+    def their(self, source, request, typed, form=(False, False)):
         values = json.loads(json.dumps(request))
+        for m in values["messages"]:
+            calls = m.get("tool_calls") or []
+            for call in calls if form[0] else []:
+                call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+            if form[1] and calls and not m["content"]:
+                m["content"] = None
         more = values.pop("chat_template_kwargs", {})
         values = {"tools": None, "documents": None, "add_generation_prompt": True, "bos_token": BOS, "eos_token": EOS, **values, **more}
         if typed:
             for m in values["messages"]:
-                m["content"] = [{"type": "text", "text": m["content"]}]
+                m["content"] = m["content"] and [{"type": "text", "text": m["content"]}]
         try:
             return self.compiled(source).render(**values), None
         except Exception as e:  # whatever it raises, it refuses
@@ -94,17 +121,31 @@ class Renderer:
             print(f"FAILED: {what}")
         return fine
 
+    def call_form(self, source, typed):
+        """Arguments as text, and null beside calls: the first form in which jinja2 shows the call, as JSON or in a form of the template's."""
+        call = {"id": "a71930264", "type": "function", "function": {"name": "f71930264", "arguments": {"k71930264": "v71930264"}}}
+        request = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [call]},
+                                {"role": "tool", "tool_call_id": "a71930264", "name": "t", "content": "r"}], "tools": tools()}
+        for messages in (request["messages"], request["messages"][:2]):
+            for form in ((False, False), (True, False), (False, True), (True, True)):
+                shown = self.their(source, {**request, "messages": messages}, typed, form)[0] or ""
+                if all(x in shown for x in ("f71930264", "k71930264", "v71930264")) and "'k71930264'" not in shown:
+                    return form
+        return False, False
+
     def ordinary(self, name, source):
         question = {"messages": [{"role": "user", "content": "71930264"}]}
         typed = ("71930264" not in (self.their(source, question, False)[0] or "")
                  and "71930264" in (self.their(source, question, True)[0] or ""))
         self.check(typed == (name in TYPED), f"{name}: typed contents: {typed}")
+        form = self.call_form(source, typed)
+        self.check(name not in FORMS or form == CALL_FORMS.get(name, (False, False)), f"{name}: arguments as text, content null: {form}")
         for text in TEXTS:
             for request in conversations(text):
                 if "tools" in request and "tools" not in source:
                     continue
                 status, ours, names = self.our(source, request)
-                theirs, why = self.their(source, request, typed)
+                theirs, why = self.their(source, request, typed, form)
                 same = ours == theirs if status == 0 else theirs is None and (status != ARGUMENT or why in ours)
                 self.check(same, f"{name}: {json.dumps(request)[:300]}\n  ours   {status} {ours!r:.600}\n  jinja2 {theirs!r:.600} {why}")
                 if same and status == 0:
@@ -145,10 +186,10 @@ def places(mark):
     yield "inside out", talk(user="X"), talk(user=a + mark + b)
 
 
-def plain(request):
-    """Without what a template without tools has no place for."""
+def plain(request, calls):
+    """Without what a template without tools has no place for, unless it shows calls."""
     r = {k: v for k, v in request.items() if k != "tools"}
-    r["messages"] = [m for m in r["messages"] if m["role"] != "tool" and not m.get("tool_calls")]
+    r["messages"] = [m for m in r["messages"] if calls or (m["role"] != "tool" and not m.get("tool_calls"))]
     return r
 
 
@@ -159,13 +200,14 @@ def count(text, mark):
 def forging(r, name, source):
     known_texts = {}
     tooled = "tools" in source and r.our(source, next(places("X"))[1])[0] == 0
+    calls = not tooled and "tool_calls" in source and r.our(source, plain(next(places("X"))[1], True))[0] == 0
     for mark in sorted(set(marks_of(source) + CONTROL + list(THOUGHTS) + ["<tool_call>"])):
         known = mark in source or mark in CONTROL or (mark == "<|any|>")
         for where, harmless, evil in places(mark):
             if where.startswith("reply") and mark in THOUGHTS and mark in source:
                 continue  # what the model said may have thoughts in it
             if not tooled:
-                harmless, evil = plain(harmless), plain(evil)
+                harmless, evil = plain(harmless, calls), plain(evil, calls)
             system = [m for m in harmless["messages"] if m["role"] == "system"]
             one, other = known_texts.get(where) or r.our(source, harmless), r.our(source, evil)
             if other[0] and system:  # a template may refuse a system

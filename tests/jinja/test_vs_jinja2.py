@@ -10,6 +10,7 @@ import random
 import struct
 import subprocess
 import sys
+import unicodedata
 import warnings
 
 SOURCE = os.environ.get("BITNET_SOURCE") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -57,6 +58,18 @@ CASES = r"""
 {{ messages[2].tool_calls[0].function | tojson }}{{ messages[2].tool_calls | tojson(indent=2) }}{{ d | tojson(indent=4, sort_keys=true) }}{{ d|tojson(separators=(',', ':')) }}{{ [] | tojson }}{{ {} | tojson(indent=2) }}{{ '\u00e9\n\t\x01/<>' | tojson }}{{ 1.5|tojson }}{{ [[],{}]|tojson(indent=1) }}
 {{ d | tojson(false) }}{{ d | tojson(false, 2) }}{{ d | tojson(0, none, (';', '=')) }}{{ d | tojson(none, none, none, true) }}{{ [l, d] | tojson(separators=('', '')) }}{{ [l, d] | tojson(indent=2, separators=('', '')) }}{{ d | tojson(indent=0) }}
 {% for m in messages %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }}{{ loop.previtem.role if loop.previtem is defined }}{{ loop.nextitem.role if loop.nextitem is defined }}{{ loop.cycle('a','b') }}{% endfor %}
+{{ ['b', 'A', 'a', 'B', 'c'] | sort }}{{ ['b', 'A', 'a', 'B'] | sort(true) }}{{ ['b', 'A', 'a'] | sort(case_sensitive=true) }}{{ [[2, 'x'], [1, 'y'], [2, 'z']] | sort(attribute=0) }}{{ [[2, 'x'], [1, 'y'], [2, 'z']] | sort(true, attribute='0') }}{{ [{'a': [1, 2]}] | map(attribute='a.1') | list }}
+{{ [1, 'a', 2, 3] | sort }}
+{{ ['b', 'B', 1, 1.0, true, none, (1, 2), (1.0, 2)] | unique | list }}{{ (l * 40 + l) | unique | list }}{{ [0] * 3 }}{{ (1, 2) * 2 }}{{ [] * 5 }}{{ [1] * -1 }}{{ 2 * [1, 2] }}
+{% set n = namespace(a=1, b=2, c=3, d=4, e=5, f=6, g=7, h=8, i=9, j=10, k=11) %}{{ n.a + n.k }}{% macro m(a, b, c, d, e, f, g, h, i, j=10) %}{{ a }}{{ i }}{{ j }}{% endmacro %}{{ m(1, 2, 3, 4, 5, 6, 7, 8, 9) }}{{ m(*range(10)) }}{{ dict(a=dict(b=[1, 2, 3] | join('-')).b, c=dict(d=4).d) }}
+{% set d = {0: 'a', 1.5: 'b', 'c': 2, (1, 2): 't', none: 'n', 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8, true: 'y', 'c': 9} %}{{ d }}{{ d[0.0] }}{{ d[false] }}{{ d[(1.0, 2)] }}{{ d[none] }}{{ d[1] }}{{ d[8] }}{{ d['8'] }}{{ d | length }}{{ d == d }}{{ 2 in d }}{{ 8.0 in d }}
+{{ ['\xa0\xad\u200b\u202e\u3000\x7f\x85\ufeff'] }}{{ ["it's", 'a"b', 'a"b\'c', '\t\r\n\\\x00'] }}
+{% for a in [1, 2, 3] %}{% with b = a %}{% if b == 2 %}{% continue %}{% endif %}{{ b }}{% endwith %}{{ b }};{% endfor %}{% for a in [1, 2] %}{% for b in [] %}{% else %}{% break %}{% endfor %}{{ a }}{% endfor %}{% for a in [1, 2] %}{% set ns = namespace(t=0) %}{% filter upper %}x{% if a == 2 %}{% break %}{% endif %}{% endfilter %}{{ ns.t }}{% endfor %}
+{% macro outer(n) %}{% set inner_n = n %}{% macro inner(m) %}{{ inner_n }}/{{ m }}{% if m %}{{ inner(m - 1) }}{% endif %}{% endmacro %}{{ inner(2) }};{% if n %}{{ outer(n - 1) }}{% endif %}{{ inner(0) }}{% endmacro %}{{ outer(2) }}
+{% set ns = namespace() %}{% for i in [1, 2, 3] %}{% set lim = i %}{% for x in [1, 2, 3, 4] if x > lim %}{% if i == 1 %}{% set ns.l = loop %}{% endif %}{{ x }}{% break %}{% endfor %}{% endfor %}{{ ns.l.index }}
+{% macro wrap(a) %}[{{ caller(a) }}{% for x in [1, 2] %}{{ caller(x) }}{% endfor %}]{% endmacro %}{% for i in [1, 2] %}{% set v = i %}{% call(p) wrap(i) %}{{ v }}{{ p }}{% with v = 9 %}{{ v }}{% endwith %}{% endcall %}{% endfor %}
+{% for a in [1, 2] %}{% for b in [1, 2] %}{% set c = a ~ b %}{% set d %}{{ c }}{% for e in [3] %}{{ e }}{{ c }}{% endfor %}{% endset %}{{ d }}{% endfor %}{{ c }}{{ e }}{% endfor %}{{ a }}
+{% macro tree(d, depth=0) %}{% for k, v in d.items() %}{{ k }}{% if v is mapping %}{{ '{' ~ tree(v, depth + 1) ~ '}' }}{% else %}{{ depth }}{% endif %}{% endfor %}{% endmacro %}{{ tree({'a': {'b': {'c': {'d': {'e': {'f': {'g': {'h': {'i': {'j': {'k': {'l': 1}}}}}}}}}}}}) }}
 {% for x in l if x > 1 %}{{ x }}{{ loop.length }}{% else %}none{% endfor %}{% for x in [] %}{% else %}none{% endfor %}{% for x in undefined_thing %}{% else %}e{% endfor %}
 {% set x = namespace(found=false) %}{% for m in messages + messages if m.role == 'user' and not x.found %}{% set x.found = true %}{{ m.role }}{% endfor %}
 {% set x = namespace(found=false) %}{% for m in messages + messages if m.role == 'user' and not x.found %}{% set x.found = true %}{{ loop.length }}{{ loop.last }}{% endfor %}
@@ -268,6 +281,9 @@ class Writer:
         "{{ x }}", "{{ loop.index }}", "{{ loop.first }}", "{{ loop.last }}", "{{ loop.length }}", "{{ loop.revindex }}",
         "{{ loop.nextitem }}", "{{ loop.previtem }}", "{{ loop.cycle(1, 2, 3) }}", "{{ loop.changed(ns.k) }}", "{% if loop %}y{% endif %}",
         "{% break %}", "{% if x == 2 %}{% break %}{% endif %}", "{% if x < 2 %}{% continue %}{% endif %}", "{% continue %}",
+        "{% with q = x %}{{ q }}{% if q > 1 %}{% break %}{% endif %}{% endwith %}", "{% with q = ns.k %}{% continue %}{% endwith %}",
+        "{% set w %}{{ x }}{% if x == 1 %}{% continue %}{% endif %}{% endset %}{{ w }}", "{% filter upper %}a{% if x == 3 %}{% break %}{% endif %}b{% endfilter %}",
+        "{% set ns.w %}{{ x }}{% if x == 3 %}{% break %}{% endif %}{% endset %}{{ ns.w }}",
         "{% set ns.k = ns.k + 1 %}", "{% set ns.k = x %}", "{% set ns.f = true %}", "{% set ns.loop = loop %}"]
 
     def loop(self, depth=2):
@@ -289,6 +305,32 @@ def letters(both):
         if c > 0x3000 and c % 64 and c not in often and chr(c).lower() == chr(c).upper():
             continue  # of the many without a case some will do
         both.compare(change, {"x": chr(c)}, may_refuse=c not in often)
+
+
+def escapes(both):
+    """repr of every character. What is unassigned differs from one Python to the next; those of the last block are in use for disguise."""
+    for c in [*range(0xd800), *range(0xe000, 0x20000), *range(0xe0000, 0xe0200), *range(0xf0000, 0x10ff00, 997)]:
+        if unicodedata.category(chr(c)) != "Cn":
+            both.compare("{{ [x, 'a' ~ x ~ 'b'] }}", {"x": chr(c)})
+
+
+def slices(both):
+    """Parts of texts and lists, with bounds inside and outside of them."""
+    r = random.Random(1)
+    for _ in range(LOOPS):
+        text = "".join(r.choice(["a", "b", "é", "€", "😀", "\n"]) for _ in range(r.randint(0, 6)))
+        part = ":".join(r.choice(["", str(r.randint(-8, 8))]) for _ in range(2)) + r.choice(["", ":", ":1", ":2", ":-1", ":-2", ":3"])
+        both.compare(f"{{{{ x[{part}] }}}}|{{{{ (x | list)[{part}] }}}}|{{{{ x[:3][{part}] | length }}}}", {"x": text})
+
+
+def objects(both):
+    """Dicts of a few keys and of many: found, not found, sorted, put again."""
+    r = random.Random(1)
+    for n in (*range(1, 40), 100, 1000, 5000):
+        d = {f"k{r.randrange(4 * n)}": i for i in range(n)}
+        both.compare("{{ d | length }}{{ d | tojson(sort_keys=true) }}{{ d | dictsort }}{{ d.items() | list }}{{ dict(d, k0=-1, new=2) | tojson }}"
+                     "{% for k in asked %}{{ d[k] }}{{ k in d }}{{ d.get(k, '-') }}{% endfor %}",
+                     {"d": d, "asked": [f"k{r.randrange(4 * n)}" for _ in range(50)]})
 
 
 def numbers(both):
@@ -327,6 +369,9 @@ def main():
         both.compare("{% set ns = namespace(k=0, f=false) %}{% set y = 0 %}" + Writer(seed).loop()
                      + "{{ ns.k }}{{ y }}{{ ns.f }}{{ ns.loop.index if ns.loop is defined }}", VALUES)
     letters(both)
+    escapes(both)
+    slices(both)
+    objects(both)
     numbers(both)
     lines(both)
     both.ours.stdin.close()
