@@ -475,10 +475,11 @@ BITNET_API bitnet_status bitnet_chat_render(const bitnet_engine *engine, const c
  *   chat_template_kwargs   more variables of the template, such as enable_thinking
  *
  * The file's own template gets all of it, with bos_token, eos_token and strftime_now, as
- * transformers gives it. Arguments of a call that come as the text of a JSON object become that
- * object; a developer is a system where the template knows none; members that are null are left
- * out. Texts and keys of the request are guarded as above, names and tools too. The built-in forms
- * have messages of system, user and assistant only, and refuse the rest by name.
+ * transformers gives it. Arguments of a call become what the template expects, an object or its
+ * text; beside calls an empty content is null where it shows calls only then; a developer is a
+ * system where the template knows none; members that are null are left out. Texts and keys of the
+ * request are guarded as above, names and tools too. The built-in forms have messages of system,
+ * user and assistant only, and refuse the rest by name.
  *
  * Fails as bitnet_chat_render does; ARGUMENT too for a request that is not of this form (the
  * message names the place), and for tools that the template does not show to the model. */

@@ -1,12 +1,14 @@
 /* chat_own.c - opening a file's own chat template: can it be rendered, and what does it offer?
  *
  * A question is rendered once. A template that fails there would fail every conversation, so
- * another form is chosen in its place, and the reason is kept. */
+ * another form is chosen in its place, and the reason is kept. What else it is asked is in
+ * chat_probe.h. */
 #include "text/chat_own.h"
 
 #include <stdio.h>
 
 #include "jinja/jinja.h"
+#include "text/chat_probe.h"
 
 enum { LONGEST_SOURCE = 1 << 20 };
 
@@ -15,18 +17,6 @@ enum { LONGEST_SOURCE = 1 << 20 };
 static bool has(const bnet_chat_own *o, const char *part)
 {
     return memmem(o->source.data, o->source.n, part, strlen(part)) != NULL;
-}
-
-static bitnet_tool_style style_of(const bnet_chat_own *o)
-{
-    if (!o->tools)
-        return BITNET_TOOLS_NONE;
-    if (has(o, "[TOOL_CALLS]"))
-        return BITNET_TOOLS_MISTRAL;
-    if (has(o, "<tool_call>"))
-        return has(o, "<function=") ? BITNET_TOOLS_XML : BITNET_TOOLS_HERMES;
-    return has(o, "{\"name\": ") && has(o, "\"parameters\": ") ? BITNET_TOOLS_LLAMA3
-                                                               : BITNET_TOOLS_OTHER;
 }
 
 /* Renders one question, its content as given in JSON. *answered: the text has it. */
@@ -87,13 +77,14 @@ bitnet_status bnet_chat_own_open(const bnet_tokenizer *t, bnet_span source, bnet
     o->source = source;
     o->tools = has(o, "tools");
     o->thinking = has(o, "<think>") || has(o, "enable_thinking");
-    o->style = style_of(o);
     bitnet_status status = BITNET_OK;
     if (source.n > LONGEST_SOURCE)
         snprintf(o->problem, sizeof o->problem, "it has %zu bytes, more than %d", source.n,
                  LONGEST_SOURCE);
     else
         status = try_out(o, err);
+    if (status == BITNET_OK && o->usable)
+        status = bnet_chat_probe(o, err);
     if (status == BITNET_OK && o->usable)
         status = bnet_guard_open(&o->guard, t, source, err);
     if (status == BITNET_OK)

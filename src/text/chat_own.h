@@ -13,6 +13,8 @@ typedef struct bnet_chat_own {
     char problem[200]; /* why it is not */
     bool typed;        /* it wants contents as lists of {"type": "text", "text": ...} */
     bool tools, thinking;
+    bool text_arguments; /* it wants the arguments of calls as the text of an object */
+    bool null_content;   /* it shows calls only of a message whose content is none */
     bitnet_tool_style style;
 } bnet_chat_own;
 

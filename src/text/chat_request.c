@@ -4,6 +4,7 @@
 #include "text/chat.h"
 
 #include "format/json_file.h"
+#include "jinja/jinja.h"
 #include "text/chat_values.h"
 #include "text/vocab.h"
 
@@ -192,26 +193,73 @@ static bitnet_status render_plain(const bnet_chat_template *c, const bnet_tokeni
 
 /* ---- by the file's own ---- */
 
-/* Templates expect the arguments of a call as an object; the field's servers exchange its text. */
-static bitnet_status parse_arguments(const json_t *message, bitnet_error *err)
+static int add_bytes(const char *bytes, size_t n, void *out)
+{
+    bnet_str_add(out, bytes, n);
+    return ((bnet_str *)out)->failed ? -1 : 0;
+}
+
+/* Appends the text of an object as Python writes it, which tojson of our own does. */
+static bitnet_status add_text_of(const json_t *tree, bnet_str *out, bitnet_error *err)
+{
+    static const char source[] = "{{ o | tojson }}";
+    bnet_str values = {0};
+    bnet_str_puts(&values, "{\"o\":");
+    bool dumped =
+        json_dump_callback(tree, add_bytes, &values, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0;
+    bnet_str_putc(&values, '}');
+    bitnet_status status = BITNET_OK;
+    if (!dumped || values.failed)
+        status = bnet_no_memory(err, "arguments of a call");
+    else
+        status = bnet_jinja_render((bnet_span){source, sizeof source - 1},
+                                   (bnet_span){values.data, values.n}, NULL, out, err);
+    bnet_str_free(&values);
+    return status;
+}
+
+static bitnet_status text_of(const json_t *tree, json_t **out, bitnet_error *err)
+{
+    bnet_str text = {0};
+    bitnet_status status = add_text_of(tree, &text, err);
+    if (status == BITNET_OK) {
+        *out = json_stringn(text.data, text.n);
+        status = *out ? BITNET_OK : bnet_no_memory(err, "arguments of a call");
+    }
+    bnet_str_free(&text);
+    return status;
+}
+
+/* The object whose text this is; NULL: it is no object's. */
+static bitnet_status object_of(const json_t *text, json_t **out, bitnet_error *err)
+{
+    char why[160];
+    bitnet_status status = bnet_json_load(json_string_value(text), json_string_length(text),
+                                          "arguments of a call", out, why, sizeof why, err);
+    if (status == BITNET_OK && !json_is_object(*out)) {
+        json_decref(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* The arguments of calls become what the template expects: most an object, some its text. The
+ * field's servers exchange the text. What is neither stays as it is. */
+static bitnet_status fit_arguments(const bnet_chat_own *o, const json_t *message, bitnet_error *err)
 {
     const json_t *calls = json_object_get(message, "tool_calls");
-    for (size_t i = 0; i < json_array_size(calls); i++) {
-        json_t *function = json_object_get(json_array_get(calls, i), "function"), *tree = NULL;
-        const json_t *text = json_object_get(function, "arguments");
-        char why[160];
-        if (!json_is_string(text))
-            continue;
-        bitnet_status status = bnet_json_load(json_string_value(text), json_string_length(text),
-                                              "arguments of a call", &tree, why, sizeof why, err);
-        if (status != BITNET_OK)
-            return status;
-        if (!json_is_object(tree))
-            json_decref(tree); /* left as it is */
-        else if (json_object_set_new(function, "arguments", tree) != 0)
-            return bnet_no_memory(err, "arguments of a call");
+    bitnet_status status = BITNET_OK;
+    for (size_t i = 0; i < json_array_size(calls) && status == BITNET_OK; i++) {
+        json_t *function = json_object_get(json_array_get(calls, i), "function"), *other = NULL;
+        const json_t *given_as = json_object_get(function, "arguments");
+        if (o->text_arguments && json_is_object(given_as))
+            status = text_of(given_as, &other, err);
+        else if (!o->text_arguments && json_is_string(given_as))
+            status = object_of(given_as, &other, err);
+        if (other && json_object_set_new(function, "arguments", other) != 0)
+            status = bnet_no_memory(err, "arguments of a call");
     }
-    return BITNET_OK;
+    return status;
 }
 
 static bool knows(const bnet_chat_own *o, const char *word)
@@ -242,12 +290,16 @@ static void write_members(bnet_values *v, json_t *message)
     }
 }
 
-static void write_turn(bnet_values *v, const char *role, bnet_span text)
+/* `calls`: of tools, beside which a template may want no content rather than an empty one. */
+static void write_turn(bnet_values *v, const char *role, bnet_span text, bool calls)
 {
     bool reply = strcmp(role, "assistant") == 0;
     bnet_values_comma(v);
     bnet_str_addf(&v->text, "{\"role\":\"%s\",\"content\":", role_for(v->own, role));
-    bnet_values_content(v, text, reply ? BNET_GUARD_REPLY : BNET_GUARD_TEXT);
+    if (calls && text.n == 0 && v->own->null_content)
+        bnet_str_puts(&v->text, "null");
+    else
+        bnet_values_content(v, text, reply ? BNET_GUARD_REPLY : BNET_GUARD_TEXT);
 }
 
 static bitnet_status write_message(bnet_values *v, json_t *message, size_t i, bitnet_error *err)
@@ -258,9 +310,9 @@ static bitnet_status write_message(bnet_values *v, json_t *message, size_t i, bi
     if (status == BITNET_OK)
         status = add_content(message, role, i, &text, err);
     if (status == BITNET_OK)
-        status = parse_arguments(message, err);
+        status = fit_arguments(v->own, message, err);
     if (status == BITNET_OK) {
-        write_turn(v, role, (bnet_span){text.data, text.n});
+        write_turn(v, role, (bnet_span){text.data, text.n}, given(message, "tool_calls") != NULL);
         write_members(v, message);
         bnet_str_putc(&v->text, '}');
     }
@@ -325,7 +377,8 @@ bitnet_status bnet_chat_own_talk(const bnet_chat_own *o, const bitnet_message *m
     bnet_values v = {.own = o};
     bnet_str_puts(&v.text, "{\"messages\":[");
     for (size_t i = 0; i < n; i++) {
-        write_turn(&v, messages[i].role, (bnet_span){messages[i].text, strlen(messages[i].text)});
+        write_turn(&v, messages[i].role, (bnet_span){messages[i].text, strlen(messages[i].text)},
+                   false);
         bnet_str_putc(&v.text, '}');
     }
     bnet_str_putc(&v.text, ']');
