@@ -65,24 +65,15 @@ static json_t *plain_content(srv_exchange *x, const char *field, const json_t *c
 
 /* ---- calls that the assistant made ---- */
 
-/* Arguments come as a text of JSON; templates want the object, an empty one for a text of nothing.
- * What cannot be one as it is stays a text. NULL: the client was told. */
-static json_t *plain_arguments(srv_exchange *x, const char *field, const json_t *arguments)
+/* Arguments come as a text of JSON, and stay so: the template's side makes an object of it where
+ * one is expected. A text of nothing is an empty object. NULL: the client was told. */
+static json_t *plain_arguments(srv_exchange *x, const char *field, json_t *arguments)
 {
     const char *text = json_string_value(arguments);
     size_t n = json_string_length(arguments);
     if (!arguments || (text && strspn(text, " \t\r\n") == n))
         return json_object();
-    if (text && !srv_json_admit(x, field, text, n))
-        return NULL;
-    json_t *value = text ? srv_json_load(text, n, 0, NULL) : NULL;
-    if (!json_is_object(value)) {
-        json_decref(value);
-        value = json_deep_copy(arguments);
-    }
-    if (!value)
-        srv_no_room(x);
-    return value;
+    return text && !srv_json_admit(x, field, text, n) ? NULL : json_incref(arguments);
 }
 
 /* NULL: the client was told. */
