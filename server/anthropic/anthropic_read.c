@@ -4,7 +4,6 @@
 #include "anthropic/anthropic_read.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "ask/fields.h"
@@ -146,16 +145,11 @@ typedef struct spoken {
     json_t *parts, *calls, *thoughts;
 } spoken;
 
-/* OpenAI's form has the arguments of a call as a text. */
 static bool add_call(srv_exchange *x, json_t *calls, json_t *id, json_t *name, json_t *input)
 {
-    char *arguments = json_dumps(input, JSON_COMPACT);
-    json_t *call = json_pack("{s:O, s:s, s:{s:O, s:s}}", "id", id, "type", "function", "function",
-                             "name", name, "arguments", arguments ? arguments : "{}");
-    bool ok = arguments && json_array_append(calls, call) == 0;
-    json_decref(call);
-    free(arguments);
-    return ok || srv_no_memory(x);
+    json_t *call = json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function", "function",
+                             "name", name, "arguments", input);
+    return json_array_append_new(calls, call) == 0 || srv_no_memory(x);
 }
 
 static bool read_tool_use(srv_exchange *x, json_t *block, json_t *calls)

@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "ask/fields.h"
@@ -27,21 +26,17 @@ bool srv_ollama_model(srv_exchange *x, json_t *body, const char **called)
 
 /* ---- messages ---- */
 
-/* {"function": {"name", "arguments": object}} as OpenAI has it: with an id, arguments as a text. */
+/* {"function": {"name", "arguments": object}} as OpenAI has it: with an id. */
 static json_t *call_of(json_t *given, size_t i)
 {
     json_t *function = json_object_get(given, "function");
-    json_t *arguments = json_object_get(function, "arguments");
     const char *name = json_string_value(json_object_get(function, "name"));
     const char *id = json_string_value(json_object_get(given, "id"));
     char made[32];
     snprintf(made, sizeof made, "call_%zu", i);
-    char *text = json_is_string(arguments) ? strdup(json_string_value(arguments))
-                                           : json_dumps(arguments, JSON_COMPACT);
-    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id ? id : made, "type", "function",
-                             "function", "name", name ? name : "", "arguments", text ? text : "{}");
-    free(text);
-    return call;
+    return json_pack("{s:s, s:s, s:{s:s, s:O*}}", "id", id ? id : made, "type", "function",
+                     "function", "name", name ? name : "", "arguments",
+                     srv_field(function, "arguments"));
 }
 
 static bool read_calls(srv_exchange *x, json_t *message, json_t *made)

@@ -12,6 +12,9 @@
  * *out. Fails: MEMORY, naming `name`. */
 bitnet_status bnet_json_load(const char *data, size_t n, const char *name, json_t **out, char *why,
                              size_t cap, bitnet_error *err);
+/* The same, and of members of one name the last counts, as in Python. */
+bitnet_status bnet_json_load_last(const char *data, size_t n, const char *name, json_t **out,
+                                  char *why, size_t cap, bitnet_error *err);
 /* The same from a file of at most `max` bytes. Fails: IO too. */
 bitnet_status bnet_json_read(const char *path, size_t max, json_t **out, char *why, size_t cap,
                              bitnet_error *err);

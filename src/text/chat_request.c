@@ -234,8 +234,8 @@ static bitnet_status text_of(const json_t *tree, json_t **out, bitnet_error *err
 static bitnet_status object_of(const json_t *text, json_t **out, bitnet_error *err)
 {
     char why[160];
-    bitnet_status status = bnet_json_load(json_string_value(text), json_string_length(text),
-                                          "arguments of a call", out, why, sizeof why, err);
+    bitnet_status status = bnet_json_load_last(json_string_value(text), json_string_length(text),
+                                               "arguments of a call", out, why, sizeof why, err);
     if (status == BITNET_OK && !json_is_object(*out)) {
         json_decref(*out);
         *out = NULL;

@@ -376,6 +376,8 @@ def test_calls_from_before_there_were_tools():
     prompts = [server("tools").json("POST", "/apply-template", {"model": "tools", "messages": m})["prompt"] for m in (turns, now)]
     equal(prompts[0], prompts[1], "the prompt")
     check("add" in prompts[0], prompts[0])
+    now[1]["tool_calls"][0]["function"] = {"name": "add", "arguments": "{\"a\": 1, \"a\": 7}"}  # the last counts
+    equal(server("tools").json("POST", "/apply-template", {"model": "tools", "messages": now})["prompt"], prompts[0], "a name that comes twice")
 
 
 def test_the_least_number_of_tokens_is_the_described_one():
