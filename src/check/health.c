@@ -256,9 +256,11 @@ bitnet_status bitnet_health_check(bitnet_engine *e, bitnet_health *health, bitne
     double start = bnet_now_ms();
     bitnet_health_init(&h);
     check_memory(&h);
+    bnet_guest_enter(&e->workspaces);
     bitnet_status st = check_compute(e, &h, err);
     if (st == BITNET_OK)
         st = check_cache(e, &h, err);
+    bnet_guest_leave(&e->workspaces);
     if (st != BITNET_OK)
         return st;
     h.healthy = h.memory_ok && h.compute_ok && h.cache_ok;

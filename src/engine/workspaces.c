@@ -212,10 +212,26 @@ void bnet_scratch_return(bnet_workspaces *w, bnet_scratch *s)
     pthread_mutex_unlock(&w->lock);
 }
 
+void bnet_guest_enter(bnet_workspaces *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->n_guests++;
+    for (bnet_scratch *x = w->first; x; x = x->next)
+        x->accompanied |= x->lent;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void bnet_guest_leave(bnet_workspaces *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->n_guests--;
+    pthread_mutex_unlock(&w->lock);
+}
+
 bool bnet_scratch_accompanied(bnet_workspaces *w, bnet_scratch *s)
 {
     pthread_mutex_lock(&w->lock);
-    bool some = s->accompanied;
+    bool some = s->accompanied || w->n_guests > 0;
     s->accompanied = false;
     for (bnet_scratch *x = w->first; x; x = x->next)
         if (x != s && x->lent)

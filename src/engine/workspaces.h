@@ -33,6 +33,7 @@ typedef struct bnet_workspaces {
     bnet_scratch *first; /* all of them, lent or not */
     float *row;          /* room for n_vocab logits that is not lent, or NULL */
     int n_users;         /* open sessions and batches */
+    int n_guests;        /* who compute without a workspace */
 } bnet_workspaces;
 
 void bnet_workspaces_init(bnet_workspaces *w);
@@ -58,7 +59,10 @@ bitnet_status bnet_scratch_borrow(bnet_workspaces *w, const bnet_model *m, int n
                                   bnet_scratch **out, bitnet_error *err);
 void bnet_scratch_return(bnet_workspaces *w, bnet_scratch *s);
 
-/* True, once, if another workspace was lent at the same time as this one. */
+/* Around what is computed for no session: calls of kernels meanwhile are not a session's own. */
+void bnet_guest_enter(bnet_workspaces *w);
+void bnet_guest_leave(bnet_workspaces *w);
+/* True, once, if another workspace was lent at the same time as this one, or a guest was there. */
 bool bnet_scratch_accompanied(bnet_workspaces *w, bnet_scratch *s);
 
 /* Lends room for n_vocab logits; NULL: no memory. */

@@ -306,6 +306,7 @@ def test_row_19_values_of_all_requests_together():
             for _ in range(200):
                 equal(d.ask("POST", "/echo", body, {"Content-Type": "application/json"})[0], want, f"{body}")
         for n, want in ((1, 200), (3, 503), (1, 200), (3, 503)): # texts of JSON inside the body are counted too
+            d.until("json_bytes", 0)  # a request ends a moment after its reply
             status, headers, data = d.post("/admit", {"texts": ["[" + "{}," * 100 + "{}]"] * n})
             equal((status, headers.get("Retry-After")), (want, "1" if want == 503 else None), f"{n} texts: {data[:200]!r}")
         d.until("json_bytes", 0)

@@ -31,7 +31,8 @@ def test_conversation():
         with t.page.expect_download() as d:
             t.page.get_by_role("button", name="Save the receipt").click()
         d.value.save_as(temp("receipt.json"))
-        equal(run("receipt", "verify", temp("receipt.json")).code, 0, "what bitnet receipt verify says to the saved receipt")
+        verified = run("receipt", "verify", temp("receipt.json"))
+        equal(verified.code, 0, f"what bitnet receipt verify says to the saved receipt: {verified.err}")
         check("of" in t.text("#context-text") and not t.text("#context-text").startswith("0"), "the context meter stands still")
 
         t.last().get_by_label("Another answer").click()

@@ -3,9 +3,11 @@
 #include "unit/engine/nano.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "bitnet_check.h"
 #include "bitnet_tools.h"
+#include "engine/engine.h"
 #include "format/codec.h"
 #include "format/gguf.h"
 
@@ -248,6 +250,60 @@ static void test_V_6_while_a_session_works(void **state)
     nano_close(&n);
 }
 
+typedef struct visitor {
+    bitnet_engine *engine;
+    atomic_bool leaves;
+} visitor;
+
+static void *look_after(void *user)
+{
+    visitor *v = user;
+    while (!atomic_load(&v->leaves)) {
+        bitnet_health h;
+        bitnet_health_init(&h);
+        if (bitnet_health_check(v->engine, &h, NULL) != BITNET_OK)
+            break;
+    }
+    return NULL;
+}
+
+/* Appends tokens one by one; each kernel of theirs was called so often for each of them. */
+static size_t append_singly(nano *n, size_t n_tokens, bitnet_session_kernel *used)
+{
+    bitnet_session *s = nano_session(n, 64, 8, BITNET_KV_F16);
+    for (size_t i = 0; i < n_tokens; i++) {
+        int32_t id = (int32_t)(1 + i % 7);
+        OK(bitnet_session_append(s, &id, 1, NULL, NULL, &err));
+    }
+    size_t n_used = bitnet_session_kernels(s, used, BNET_SESSION_KERNELS);
+    bitnet_session_close(s);
+    return n_used;
+}
+
+/* What a health check calls beside a session is not the session's own. */
+static void test_V_6_calls_are_told_apart(void **state)
+{
+    (void)state;
+    enum { TOKENS = 48 };
+    nano n = nano_open(1);
+    visitor v = {.engine = n.engine};
+    pthread_t thread;
+    bitnet_session_kernel alone[BNET_SESSION_KERNELS], among[BNET_SESSION_KERNELS];
+    size_t n_alone = append_singly(&n, TOKENS, alone);
+    assert_int_equal(pthread_create(&thread, NULL, look_after, &v), 0);
+    size_t n_among = append_singly(&n, TOKENS, among);
+    atomic_store(&v.leaves, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    for (size_t i = 0; i < n_alone; i++)
+        for (size_t k = 0; k < n_among; k++)
+            if (alone[i].id == among[k].id) {
+                uint64_t own = among[k].n_calls - among[k].n_shared;
+                assert_true(own <= alone[i].n_calls);
+                assert_int_equal(own % (alone[i].n_calls / TOKENS), 0);
+            }
+    nano_close(&n);
+}
+
 static void test_arguments(void **state)
 {
     (void)state;
@@ -365,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_V_6_wrong_arithmetic_is_unhealthy),
         cmocka_unit_test(test_V_6_a_separate_scale_is_looked_at),
         cmocka_unit_test(test_V_6_while_a_session_works),
+        cmocka_unit_test(test_V_6_calls_are_told_apart),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_V_8_table_of_regressions),
         cmocka_unit_test(test_V_8_each_row_is_told),
