@@ -157,7 +157,7 @@ def test_a_mark_of_the_editor():
     path = write("marked.jsonl", "\ufeff" + "".join(json.dumps(request(i)) + "\r\n" for i in range(2)))
     out = fresh("out.jsonl")
     batch(path, out)
-    equal([(r["custom_id"], r["error"]) for r in lines(out)], [("c0", None), ("c1", None)], "results")
+    equal(sorted((r["custom_id"], r["error"]) for r in lines(out)), [("c0", None), ("c1", None)], "results")
 
 
 def test_refuses():

@@ -281,7 +281,7 @@ static size_t append_singly(nano *n, size_t n_tokens, bitnet_session_kernel *use
 }
 
 /* What a health check calls beside a session is not the session's own. */
-static void test_V_6_calls_are_told_apart(void **state)
+static void calls_of_a_check_are_told_apart(void **state)
 {
     (void)state;
     enum { TOKENS = 48 };
@@ -421,7 +421,7 @@ int main(void)
         cmocka_unit_test(test_V_6_wrong_arithmetic_is_unhealthy),
         cmocka_unit_test(test_V_6_a_separate_scale_is_looked_at),
         cmocka_unit_test(test_V_6_while_a_session_works),
-        cmocka_unit_test(test_V_6_calls_are_told_apart),
+        cmocka_unit_test(calls_of_a_check_are_told_apart),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_V_8_table_of_regressions),
         cmocka_unit_test(test_V_8_each_row_is_told),
