@@ -226,8 +226,7 @@ static bool read_assistant(srv_exchange *x, json_t *content, const char *where, 
         {
             ok = ok && read_assistant_block(x, block, where, &s);
         }
-    bool silent = ok && (open_turn(messages) || json_array_size(s.calls));
-    ok = ok && (silent || texts_or_empty(x, s.parts)) && push_spoken(x, &s, messages);
+    ok = ok && (open_turn(messages) || texts_or_empty(x, s.parts)) && push_spoken(x, &s, messages);
     json_decref(s.parts);
     json_decref(s.calls);
     json_decref(s.thoughts);

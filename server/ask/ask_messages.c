@@ -153,21 +153,6 @@ static json_t *calls_of(const json_t *message)
     return old ? json_pack("[{s:O}]", "function", old) : NULL;
 }
 
-static bool is_nothing(const json_t *content)
-{
-    return !content || (json_is_string(content) && json_string_length(content) == 0) ||
-           (json_is_array(content) && json_array_size(content) == 0);
-}
-
-/* What a message says: null where it calls and says nothing, which some templates look for. */
-static json_t *content_of(srv_exchange *x, const char *field, const json_t *message)
-{
-    json_t *calls = calls_of(message), *said = srv_field(message, "content");
-    bool silent = calls && is_nothing(said);
-    json_decref(calls);
-    return silent ? json_null() : plain_content(x, field, said);
-}
-
 /* A turn of the user says something; other APIs have filled in what theirs may leave out. */
 static bool has_content(srv_exchange *x, const char *field, const char *role, const json_t *message)
 {
@@ -186,7 +171,7 @@ static json_t *plain_message(srv_exchange *x, const char *field, const json_t *m
     }
     if (!has_content(x, field, role, message))
         return NULL;
-    json_t *content = content_of(x, field, message);
+    json_t *content = plain_content(x, field, srv_field(message, "content"));
     json_t *out = content ? json_pack("{s:s, s:o}", "role", role, "content", content) : NULL;
     if (content && !out)
         srv_no_room(x);

@@ -39,8 +39,8 @@ typedef struct srv_models_options {
     bitnet_runtime_options runtime;
     bitnet_engine_options engine;
     srv_scheduler_options scheduler;
-    void (*on_loaded)(void *user,
-                      double seconds); /* a model was loaded; any thread; NULL: nobody */
+    void (*on_loaded)(void *user, double seconds); /* a model was loaded; any thread, under the
+                                                      lock: it calls no models; NULL: nobody */
     void *on_loaded_user;
 } srv_models_options;
 

@@ -164,15 +164,6 @@ static uint64_t shared_cache(const srv_models *m, const srv_entry *e)
     return weights < m->budget ? (m->budget - weights) / shares : 0;
 }
 
-/* Bytes of the cache for a timeline of so many tokens; 0: as many as the options say. */
-static bitnet_status cache_of(const bitnet_engine *engine, const srv_scheduler_options *o,
-                              int n_tokens, uint64_t *out, bitnet_error *err)
-{
-    srv_scheduler_options some = *o;
-    some.n_ctx = n_tokens ? n_tokens : o->n_ctx;
-    return srv_scheduler_timeline(engine, &some, out, err);
-}
-
 /* How large the cache may be within a budget that was given: its share where models fit together,
  * else all that is left. For that others go until there is room for a timeline, or for half of what
  * there is; a budget without room for one block is none for this model. */
@@ -182,8 +173,8 @@ static bitnet_status bound_cache(srv_models *m, srv_entry *e, const bitnet_engin
     uint64_t block = 0, timeline = 0, shared = shared_cache(m, e);
     if (!m->o.budget_bytes || o->kv_bytes)
         return BITNET_OK;
-    bitnet_status st = cache_of(engine, o, SRV_BLOCK, &block, err);
-    st = st == BITNET_OK ? cache_of(engine, o, 0, &timeline, err) : st;
+    bitnet_status st = srv_scheduler_timeline(engine, o, SRV_BLOCK, &block, err);
+    st = st == BITNET_OK ? srv_scheduler_timeline(engine, o, o->n_ctx, &timeline, err) : st;
     e->least = e->n_bytes + block;
     if (st != BITNET_OK || e->least > m->budget)
         return st != BITNET_OK ? st : refuse(m, e, e->least, err);

@@ -71,13 +71,13 @@ static uint64_t free_bytes(const bitnet_engine *engine)
 }
 
 bitnet_status srv_scheduler_timeline(const bitnet_engine *engine,
-                                     const srv_scheduler_options *options, uint64_t *out,
+                                     const srv_scheduler_options *options, int n_ctx, uint64_t *out,
                                      bitnet_error *err)
 {
     bitnet_session_options o;
     bitnet_session_cost cost;
     bitnet_session_options_init(&o);
-    o.n_ctx = options->n_ctx ? options->n_ctx : bitnet_engine_model(engine)->n_ctx_train;
+    o.n_ctx = n_ctx ? n_ctx : bitnet_engine_model(engine)->n_ctx_train;
     o.kv_type = options->kv_type;
     bitnet_status st = bitnet_session_memory(engine, &o, &cost, err);
     if (st == BITNET_OK)
@@ -90,7 +90,7 @@ bitnet_status srv_scheduler_timeline(const bitnet_engine *engine,
 static bitnet_status choose_bytes(const srv_scheduler *s, uint64_t *out, bitnet_error *err)
 {
     uint64_t one;
-    bitnet_status st = srv_scheduler_timeline(s->engine, &s->o, &one, err);
+    bitnet_status st = srv_scheduler_timeline(s->engine, &s->o, s->o.n_ctx, &one, err);
     if (st != BITNET_OK)
         return st;
     uint64_t quarter = free_bytes(s->engine) / 4, all = one * (uint64_t)s->o.max_active;

@@ -40,10 +40,10 @@ typedef struct srv_scheduler_options {
     int piece;
 } srv_scheduler_options;
 
-/* Bytes of the cache for one timeline of the length that the options ask for. Fails: as
- * bitnet_session_memory. */
+/* Bytes of the cache for one timeline of n_ctx tokens (0: as many as the model was trained with),
+ * of the options' type. Fails: as bitnet_session_memory. */
 bitnet_status srv_scheduler_timeline(const bitnet_engine *engine,
-                                     const srv_scheduler_options *options, uint64_t *out,
+                                     const srv_scheduler_options *options, int n_ctx, uint64_t *out,
                                      bitnet_error *err);
 /* Opens cache, batch and thread. Requires: the engine outlives it. */
 bitnet_status srv_scheduler_open(bitnet_engine *engine, const srv_scheduler_options *options,
