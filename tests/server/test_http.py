@@ -369,21 +369,24 @@ def test_compressed_bodies_are_refused():
 
 def test_row_19_garbage():
     """Nothing that is sent ends the process, hangs, or keeps memory."""
+    def send(data):
+        with d.connect(5) as s, contextlib.suppress(ConnectionError):
+            s.sendall(data)
+            s.shutdown(socket.SHUT_WR)
+            drain(s)
     state = 12345
     with Driver("read=1", "idle=1") as d:
         for data in (b"\0" * 100, b"GET", b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 1000, b"GET /\0 HTTP/1.1\r\nHost: a\r\n\r\n", b"POST /echo HTTP/1.1\r\nHost: localhost\r\n"
                      b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n"):
             d.raw(data)
         good = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nContent-Type: application/json\r\n\r\n{\"a\": 10}"
-        for _ in range(60):
-            spoilt = bytearray(good)
+        texts = [bytearray(good) for _ in range(60)]
+        for spoilt in texts:
             for _ in range(3):
                 state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
                 spoilt[(state >> 33) % len(spoilt)] = (state >> 20) & 255
-            with d.connect(5) as s, contextlib.suppress(ConnectionError):
-                s.sendall(spoilt)
-                s.shutdown(socket.SHUT_WR)
-                drain(s)
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:  # some wait for the end of their time
+            list(pool.map(send, texts))
         d.until("running", 0)
         d.works()
 
