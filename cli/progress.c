@@ -23,7 +23,7 @@ static struct {
     char what[256], detail[128];
     unsigned percent; /* the last one shown: it never falls */
     atomic_uint_fast64_t done, total;
-    volatile sig_atomic_t drawn;
+    atomic_int drawn; /* of handlers on any thread, too */
 } p = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 /* ---- what it says ---- */
@@ -138,7 +138,7 @@ static void draw(void)
     text_add(&line, tail.data, room < tail.n ? room : tail.n);
     text_puts(&line, "\033[K");
     tell_stderr(line.data, line.n);
-    p.drawn = 1;
+    atomic_store(&p.drawn, 1);
     free_buffer(&line);
     free_buffer(&tail);
 }
@@ -146,9 +146,8 @@ static void draw(void)
 void progress_wipe(void)
 {
     static const char wipe[] = "\r\033[K";
-    if (p.drawn)
+    if (atomic_exchange(&p.drawn, 0))
         tell_stderr(wipe, sizeof wipe - 1);
-    p.drawn = 0;
 }
 
 static void sleep_until(double ms)

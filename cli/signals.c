@@ -60,15 +60,18 @@ static void say(const char *s)
 }
 
 /* The kernel sends BUS_ADRERR when a page of a mapped file is no longer in the file or cannot be
- * read. */
+ * read. Of the threads that meet it at one moment, the first one says so and ends the program. */
 static void on_bus_error(int sig, siginfo_t *info, void *context)
 {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
     (void)context;
     if (info->si_code != BUS_ADRERR) {
         signal(sig, SIG_DFL);
         raise(sig);
         return;
     }
+    while (atomic_flag_test_and_set(&told))
+        pause();
     terminal_restore();
     remove_temp();
     progress_wipe();
