@@ -151,6 +151,7 @@ void srv_metrics_begin(srv_metrics *m, const char *route)
 {
     (void)route;
     atomic_fetch_add_explicit(&m->n_begun, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&m->n_active, 1, memory_order_relaxed);
 }
 
 void srv_metrics_end(srv_metrics *m, const char *route, int status, double seconds)
@@ -159,6 +160,7 @@ void srv_metrics_end(srv_metrics *m, const char *route, int status, double secon
     atomic_fetch_add_explicit(&r->by_status[status_index(status)], 1, memory_order_relaxed);
     histogram_add(&r->seconds, seconds);
     atomic_fetch_add_explicit(&m->n_ended, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&m->n_active, 1, memory_order_release);
 }
 
 void srv_metrics_first_token(srv_metrics *m, double seconds)

@@ -32,6 +32,7 @@ struct srv_metrics {
     srv_route_counts *routes; /* the last one is "other" */
     size_t n_routes;
     srv_count n_begun, n_ended;
+    srv_count n_active; /* not their difference: requests begin and end between two reads */
     srv_count n_tokens;
     srv_histogram first_token, token, inference, model_load;
     _Atomic double cpu_percent; /* of the last time somebody looked */

@@ -46,7 +46,7 @@ json_t *srv_metrics_json(const srv_metrics *m)
     uint64_t errors = 0, ended = atomic_load(&m->n_ended), begun = atomic_load(&m->n_begun);
     json_t *routes = routes_json(m, &errors);
     return json_pack("{s:{s:o, s:o, s:o, s:o}, s:o, s:o, s:o, s:o, s:o, s:o}", "requests",
-                     "received", number(begun), "active", number(begun > ended ? begun - ended : 0),
+                     "received", number(begun), "active", number(atomic_load(&m->n_active)),
                      "ended", number(ended), "errors", number(errors), "routes", routes,
                      "tokens_generated", number(atomic_load(&m->n_tokens)),
                      "time_to_first_token_seconds", times_json(&m->first_token),

@@ -132,10 +132,9 @@ static void status_lines(text *t, const srv_route_counts *r, uint64_t errors[3])
 static void requests(text *t, const srv_metrics *m)
 {
     uint64_t errors[3] = {0};
-    uint64_t ended = atomic_load(&m->n_ended), begun = atomic_load(&m->n_begun);
-    count_line(t, "requests_received_total", "Requests that were begun.", begun);
+    count_line(t, "requests_received_total", "Requests that were begun.", atomic_load(&m->n_begun));
     gauge_line(t, "requests_active", "Requests that are being answered.",
-               begun > ended ? (double)(begun - ended) : 0);
+               (double)atomic_load(&m->n_active));
     head(t, "requests_total", "counter",
          "Requests that have ended, by path and HTTP status; 499: the client went away.");
     for (size_t i = 0; i < m->n_routes; i++)
