@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -310,17 +311,33 @@ static void watch(batch *b, bitnet_cancel_fn stop, void *stop_user)
     }
 }
 
-static void run_workers(batch *b, bitnet_cancel_fn stop, void *stop_user)
+/* Starts up to so many threads; returns how many. What asks the program to end is for the thread
+ * that watches. */
+static int start_threads(batch *b, pthread_t *threads, int most)
 {
-    int most = b->options->n_parallel, n = 0;
+    int n = 0;
     pthread_attr_t small;
-    most = most < 1 ? 1 : most > MAX_PARALLEL ? MAX_PARALLEL : most;
-    pthread_t *threads = calloc((size_t)most, sizeof *threads);
+    sigset_t asks, before;
+    sigemptyset(&asks);
+    sigaddset(&asks, SIGINT);
+    sigaddset(&asks, SIGTERM);
+    sigaddset(&asks, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &asks, &before);
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, STACK_BYTES);
-    while (threads && n < most && pthread_create(&threads[n], &small, work, b) == 0)
+    while (n < most && pthread_create(&threads[n], &small, work, b) == 0)
         n++;
     pthread_attr_destroy(&small);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return n;
+}
+
+static void run_workers(batch *b, bitnet_cancel_fn stop, void *stop_user)
+{
+    int most = b->options->n_parallel;
+    most = most < 1 ? 1 : most > MAX_PARALLEL ? MAX_PARALLEL : most;
+    pthread_t *threads = calloc((size_t)most, sizeof *threads);
+    int n = threads ? start_threads(b, threads, most) : 0;
     if (!n) {
         pthread_mutex_lock(&b->mutex);
         give_up(b, BITNET_MEMORY, "no thread can be started");

@@ -9,6 +9,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -417,13 +418,21 @@ int bnet_pool_disturbed(const bnet_pool *p)
 
 /* ---- opening and closing ---- */
 
+/* Signals of the program are for its own threads; a worker takes those of its faults, and a
+ * profiler's. */
 static bool start_worker(bnet_pool *p, int index)
 {
+    static const int own[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPROF, SIGSEGV, SIGSYS, SIGTRAP};
+    sigset_t others, before;
     worker *w = &p->workers[index];
-    if (pthread_create(&w->thread, NULL, worker_main, w) != 0)
-        return false;
-    p->n_started++;
-    return true;
+    sigfillset(&others);
+    for (size_t i = 0; i < BNET_COUNT(own); i++)
+        sigdelset(&others, own[i]);
+    pthread_sigmask(SIG_BLOCK, &others, &before);
+    int failed = pthread_create(&w->thread, NULL, worker_main, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    p->n_started += !failed;
+    return !failed;
 }
 
 bitnet_status bnet_pool_open_on(int n_threads, const int *cpus, bnet_pool **out, bitnet_error *err)

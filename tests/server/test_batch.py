@@ -134,6 +134,16 @@ def test_interrupted():
     check(all(r["response"]["status_code"] == 200 for r in lines(out)), "a cancelled request was written as an answer")
 
 
+def takers(p):
+    """The threads of a program to which SIGTERM may go."""
+    found = []
+    for thread in os.listdir(f"/proc/{p.pid}/task"):
+        with open(f"/proc/{p.pid}/task/{thread}/status", encoding="ascii") as f:
+            held = next(int(line.split()[1], 16) for line in f if line.startswith("SigBlk:"))
+        found += [] if held >> (signal.SIGTERM - 1) & 1 else [thread]
+    return found
+
+
 def test_interrupted_while_nothing_comes():
     """A pipe whose writer says nothing more."""
     out = fresh("out.jsonl")
@@ -142,6 +152,7 @@ def test_interrupted_while_nothing_comes():
     p.stdin.flush()
     while not os.path.exists(out) or not os.path.getsize(out):
         time.sleep(0.01)
+    check(len(takers(p)) < 6, f"threads that take a signal: {takers(p)}")  # the first, those of the model, a sanitizer's
     p.send_signal(signal.SIGTERM)
     try:
         code = p.wait(timeout=30)

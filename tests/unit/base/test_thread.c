@@ -229,9 +229,9 @@ static void test_caller_takes_over(void **state)
             bnet_pool_each(p, remember_thread, NULL);
     sem_init(&held, 0, 0);
     sem_init(&go_on, 0, 0);
-    sigaction(SIGUSR1, &hold, NULL);
+    sigaction(SIGPROF, &hold, NULL);
     for (int i = 1; i <= WORKERS; i++)
-        assert_int_equal(pthread_kill(worker_threads[i], SIGUSR1), 0);
+        assert_int_equal(pthread_kill(worker_threads[i], SIGPROF), 0);
     for (int i = 1; i <= WORKERS; i++)
         sem_wait(&held);
     int shares = bnet_pool_run(p, note_thread, by); /* returns although no worker runs */
@@ -307,9 +307,41 @@ static void test_each_share_once_in_company(void **state)
     assert_true(n_disturbed > 0);
 }
 
+static void look_at_signals(void *arg, bnet_share s)
+{
+    sigset_t mask;
+    atomic_int *seen = arg;
+    pthread_sigmask(SIG_BLOCK, NULL, &mask);
+    if (s.thread > 0)
+        atomic_store(seen, sigismember(&mask, SIGINT) && sigismember(&mask, SIGTERM) &&
+                                   sigismember(&mask, SIGUSR1) && !sigismember(&mask, SIGBUS) &&
+                                   !sigismember(&mask, SIGSEGV)
+                               ? 1
+                               : -1);
+}
+
+/* A signal that the program waits for cannot end up at a worker; the caller's mask stays. */
+static void test_signals_are_for_the_program(void **state)
+{
+    (void)state;
+    bnet_pool *p;
+    sigset_t before, after;
+    atomic_int seen = 0;
+    pthread_sigmask(SIG_BLOCK, NULL, &before);
+    assert_int_equal(bnet_pool_open(2, &p, NULL), BITNET_OK);
+    pthread_sigmask(SIG_BLOCK, NULL, &after);
+    for (int i = 0; i < 10000 && !atomic_load(&seen); i++)
+        bnet_pool_each(p, look_at_signals, &seen);
+    bnet_pool_close(p);
+    assert_int_equal(atomic_load(&seen), 1);
+    for (int sig = 1; sig < 32; sig++)
+        assert_int_equal(sigismember(&after, sig), sigismember(&before, sig));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_signals_are_for_the_program),
         cmocka_unit_test(test_more_threads_than_cpus),
         cmocka_unit_test(test_idle_threads_sleep),
         cmocka_unit_test(test_callers_take_turns),
