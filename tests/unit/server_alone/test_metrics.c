@@ -264,15 +264,14 @@ static void nothing_is_lost(void **state)
     pthread_t threads[4];
     for (int i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, count_some, NULL), 0);
-    double most = 0, least = 0; /* while they count */
+    double most = 0; /* while they count */
     for (int i = 0; i < 200; i++) {
         double active = value_of(text_now(), "bitnet_requests_active");
         most = active > most ? active : most;
-        least = active < least ? active : least;
     }
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
-    assert_true(least == 0 && most <= 4);
+    assert_true(most <= 4); /* one too few would be 2^64 - 1 */
     char *t = text_now();
     assert_true(value_of(t, "bitnet_tokens_generated_total") == 80000);
     assert_true(value_of(t, "bitnet_requests_active") == 0);
