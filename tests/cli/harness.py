@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,18 @@ def start(*args, env=None, **kw):
     kw.setdefault("stdout", subprocess.PIPE)
     kw.setdefault("stderr", subprocess.PIPE)
     return subprocess.Popen([BITNET, *args], env=clean_env(env), **kw)
+
+
+def hears(p):
+    """Waits until a program that was started has its handlers of signals, however slow the machine is, and returns it."""
+    until = time.monotonic() + 60
+    while p.poll() is None and time.monotonic() < until:
+        with open(f"/proc/{p.pid}/status", encoding="utf-8", errors="replace") as f:
+            caught = next((int(line.split()[1], 16) for line in f if line.startswith("SigCgt:")), 0)
+        if caught >> (signal.SIGINT - 1) & 1:
+            return p
+        time.sleep(0.005)
+    raise AssertionError(f"ended, or took no signal: {p.poll()}")
 
 
 def check(ok, what):

@@ -10,7 +10,7 @@ import subprocess
 import termios
 import time
 
-from harness import (BITNET, Skip, check, clean_env, equal, expect, fails, main, model, run, start, temp, temporaries, write)
+from harness import (BITNET, Skip, check, clean_env, equal, expect, fails, hears, main, model, run, start, temp, temporaries, write)
 
 
 def chat(*args, stdin, code=0, says=None, n="20", **kw):
@@ -148,7 +148,7 @@ def test_load_from_a_pipe_that_stays_silent():
     fifo = temp("silent")
     os.mkfifo(fifo)
     for writer in (None, os.open(fifo, os.O_RDWR)):
-        p = start("chat", "-m", model("nano"), stdin=subprocess.PIPE)
+        p = hears(start("chat", "-m", model("nano"), stdin=subprocess.PIPE))
         p.stdin.write(f"/load {fifo}\n".encode())
         p.stdin.flush()
         time.sleep(1)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from harness import (BITNET, Skip, check, clean_env, copy_of_model, equal, expect, main, model, run, shared, start, temp,
+from harness import (BITNET, Skip, check, clean_env, copy_of_model, equal, expect, hears, main, model, run, shared, start, temp,
                      temporaries)
 
 ENDLESS = ("-n", "1000000", "--ignore-eos", "--ctx", "4096", "--no-warnings", "-p", "Once upon a time")
@@ -75,7 +75,7 @@ def test_sighup():
 
 
 def test_sigint_while_waiting_for_a_prompt():
-    p = start("run", "-m", model("nano"), stdin=subprocess.PIPE)
+    p = hears(start("run", "-m", model("nano"), stdin=subprocess.PIPE))
     time.sleep(0.5)
     p.send_signal(signal.SIGINT)
     p.wait(30)
@@ -86,7 +86,7 @@ def test_sigint_while_waiting_for_a_prompt():
 def test_sigint_while_dumping_logits():
     path = temp("dump.f32")
     text = "Once upon a time there was a little fox. " * 400
-    p = start("run", "-m", story_or_nano()[1], "--ctx", "65536", "-b", "1", "--dump-logits", path, "-p", text)
+    p = hears(start("run", "-m", story_or_nano()[1], "--ctx", "65536", "-b", "1", "--dump-logits", path, "-p", text))
     time.sleep(0.7)
     p.send_signal(signal.SIGINT)
     equal(finish(p)[0], 130, "exit code")
@@ -201,7 +201,7 @@ def test_one_sigint_ends_long_work():
         whole = time.monotonic() - began
         took = []
         for _ in range(3):
-            p = start(*args)
+            p = hears(start(*args))
             time.sleep(0.3)
             check(p.poll() is None, f"{what} was too quick")
             began = time.monotonic()
@@ -229,7 +229,7 @@ def test_two_signals_end_it_at_any_moment():
         f.write("Once upon a time there was a fox. " * 600000)  # 20 MB are seconds of tokenizing
     for sig in (signal.SIGTERM, signal.SIGINT):
         for args in (("tokenize", "-m", model("nano"), "-f", text), ("score", "-m", model("nano"), "-f", text)):
-            p = start(*args)
+            p = hears(start(*args))
             time.sleep(0.4)
             check(p.poll() is None, f"{args[0]} was too quick")
             end_twice(p, sig, args[0])
