@@ -137,7 +137,8 @@ static void bash_value(const option *o, buffer *out)
         text_printf(out, "|-%c", o->letter);
     for (size_t i = 0; word_at(o->aliases, ' ', i, word, sizeof word); i++)
         text_printf(out, "|%s%s", alias_dashes(word), word);
-    text_printf(out, answers[value_of(o, &words)], words.data);
+    const char *answer = answers[value_of(o, &words)]; /* before words.data is read */
+    text_printf(out, answer, words.data);
     free_buffer(&words);
 }
 
@@ -345,7 +346,8 @@ static void fish_option(const option *o, const command *c, const char *name, buf
     text_printf(out, "-l %s", name);
     if (o->letter && strcmp(name, o->name) == 0)
         text_printf(out, " -s %c", o->letter);
-    text_printf(out, answers[value_of(o, &words)], words.data);
+    const char *answer = answers[value_of(o, &words)]; /* before words.data is read */
+    text_printf(out, answer, words.data);
     fish_text(about, out);
     free_buffer(&words);
     free(about);

@@ -128,8 +128,12 @@ def test_completion_offers_every_device():
     """The words behind --device are those that the command names when it is given another."""
     r = expect(2, "run", "-m", model("nano"), *NANO, "--device", "lamp")
     named = set(re.findall(r"\w+", re.sub(r"\(\w+\)", "", re.search("use one of ([^;]*)", r.err).group(1)))) - {"null"}
-    script = expect(0, "completions", "bash").out
-    equal(set(re.search(r"(auto cpu gpu[^\"'\n]*)", script).group(1).split()), named, script[:300])
+    for shell in ("bash", "zsh", "fish"):
+        script = expect(0, "completions", shell).out
+        offered = re.findall(r"auto cpu gpu[^\"')\n]*", script)
+        check(offered, f"{shell} is offered no device: {script[:300]}")
+        for words in offered:
+            equal(set(words.split()), named, f"{shell}: {script[:300]}")
 
 
 if __name__ == "__main__":
