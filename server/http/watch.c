@@ -1,7 +1,7 @@
 /* watch.c - what libmicrohttpd does not see: clients that go away while their request is computed,
  * and those that take forever to ask or to listen. One thread looks every 50 ms at the connections
- * whose requests run, and at the longest waiting of all others; thousands of idle connections cost
- * it nothing. */
+ * whose requests run or come in, and at a few of those that wait, in turn; thousands of idle
+ * connections cost it next to nothing. */
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -10,10 +10,16 @@
 #include "http/http.h"
 #include "jobs/clock.h"
 
-enum { PERIOD_MS = 50, MOST_READING = 1024 }; /* of those whose requests are on their way */
+/* How many a round looks at, of those whose requests are on their way and of those that wait. */
+enum { PERIOD_MS = 50, MOST_READING = 1024, MOST_WAITING = 256 };
 
 typedef struct list {
     watched *first, *last; /* longest in this state first */
+    size_t n;
+    /* Some are looked at in each round, in turn, until all that were there at the first have been:
+     * those that come meanwhile, at the end, must not keep the others waiting. */
+    watched *in_turn;
+    size_t n_left;
 } list;
 
 struct srv_watch {
@@ -23,7 +29,6 @@ struct srv_watch {
     bool ends;
     double most_ms[N_WATCH_STATES]; /* 0: no limit */
     list lists[N_WATCH_STATES];
-    size_t n_busy;
     /* of the thread alone */
     struct pollfd *polled;
     srv_exchange **exchanges;
@@ -34,6 +39,9 @@ struct srv_watch {
 
 static void unlink_from(list *l, watched *c)
 {
+    l->n--;
+    if (l->in_turn == c)
+        l->in_turn = c->after;
     *(c->before ? &c->before->after : &l->first) = c->after;
     *(c->after ? &c->after->before : &l->last) = c->before;
     c->before = c->after = NULL;
@@ -41,6 +49,7 @@ static void unlink_from(list *l, watched *c)
 
 static void append_to(list *l, watched *c)
 {
+    l->n++;
     c->before = l->last;
     c->after = NULL;
     *(l->last ? &l->last->after : &l->first) = c;
@@ -53,13 +62,11 @@ static void put(srv_watch *w, watched *c, watch_state state, srv_exchange *x)
     c->exchange = x;
     c->since_ms = srv_steady_ms();
     append_to(&w->lists[state], c);
-    w->n_busy += state == WATCH_BUSY;
 }
 
 static void take(srv_watch *w, watched *c)
 {
     unlink_from(&w->lists[c->state], c);
-    w->n_busy -= c->state == WATCH_BUSY;
 }
 
 void srv_watch_add(srv_watch *w, watched *c, int fd)
@@ -107,7 +114,8 @@ static void shut_overdue(srv_watch *w, watch_state state, double now)
 
 static bool make_room(srv_watch *w)
 {
-    size_t most = w->n_busy > MOST_READING ? w->n_busy : MOST_READING, room = most + most / 2;
+    size_t n = w->lists[WATCH_BUSY].n, most = n > MOST_READING ? n : MOST_READING;
+    size_t room = most + most / 2;
     if (most <= w->n_room)
         return true;
     struct pollfd *polled = realloc(w->polled, room * sizeof *polled);
@@ -136,19 +144,31 @@ static bool has_unread(int fd)
     return ioctl(fd, FIONREAD, &n) == 0 && n > 0;
 }
 
-/* A client that left with half a request: libmicrohttpd, which is told of changes alone, may have
- * missed that. What it has not read yet may be the other half. */
-static void shut_half(srv_watch *w)
+/* Puts those whose turn it is into `polled`. Returns how many. */
+static size_t take_turns(srv_watch *w, list *l, size_t most)
 {
     size_t n = 0;
-    watched *c = w->lists[WATCH_READING].first;
-    for (; c && n < MOST_READING; c = c->after)
-        w->polled[n++] = (struct pollfd){.fd = c->fd, .events = POLLRDHUP};
+    if (!l->in_turn || !l->n_left) {
+        l->in_turn = l->first;
+        l->n_left = l->n;
+    }
+    for (; l->in_turn && l->n_left && n < most; l->in_turn = l->in_turn->after, l->n_left--)
+        w->polled[n++] = (struct pollfd){.fd = l->in_turn->fd, .events = POLLRDHUP};
+    return n;
+}
+
+/* Clients that have closed their side with half a request, or after the last. libmicrohttpd hears
+ * of changes alone, and forgets such an end if it came with the bytes read last. It is told by one
+ * more change, after which it still reads what came before, and sends: what was read may have
+ * become a whole request by now. */
+static void tell_of_ends(srv_watch *w, watch_state state, size_t most)
+{
+    size_t n = take_turns(w, &w->lists[state], most);
     if (!n || poll(w->polled, n, 0) <= 0)
         return;
     for (size_t i = 0; i < n; i++)
         if (w->polled[i].revents && !has_unread(w->polled[i].fd))
-            shutdown(w->polled[i].fd, SHUT_RDWR);
+            shutdown(w->polled[i].fd, SHUT_RD);
 }
 
 /* Which clients of running exchanges have closed something? Those exchanges are held, for the
@@ -190,8 +210,10 @@ static void look(srv_watch *w)
     shut_overdue(w, WATCH_WAITING, now);
     shut_overdue(w, WATCH_READING, now);
     bool room = make_room(w);
-    if (room)
-        shut_half(w);
+    if (room) {
+        tell_of_ends(w, WATCH_READING, MOST_READING);
+        tell_of_ends(w, WATCH_WAITING, MOST_WAITING);
+    }
     size_t n_closed = room ? find_closed(w, now) : 0;
     pthread_mutex_unlock(&w->lock);
     for (size_t i = 0; i < n_closed; i++)

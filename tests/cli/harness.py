@@ -79,6 +79,15 @@ def hears(p):
     raise AssertionError(f"ended, or took no signal: {p.poll()}")
 
 
+def allow_files(n):
+    """So many open files for this program and those that it starts, or the test is skipped."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < n:
+        raise Skip(f"a process may open {hard} files here, {n} are needed")
+    if soft != resource.RLIM_INFINITY and soft < n:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (n, hard))
+
+
 def check(ok, what):
     if not ok:
         raise AssertionError(what)

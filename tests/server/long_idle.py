@@ -2,25 +2,15 @@
 """Ten thousand idle connections cost no throughput: the same load, with and without them, in turns, against one server. The best
 rate of each is compared, because whatever else the machine does only takes away from it."""
 import json
-import resource
 import socket
 import time
 
-from serving import Server, Skip, check, equal, expect, main, model
+from serving import Server, allow_files, check, equal, expect, main, model
 
 N_IDLE = 10000
 N_FILES = N_IDLE + 500
 ROUNDS, TRIES = 3, 3
 NOISE = 0.9
-
-
-def allow_files():
-    """So many open files for this program and for the server that it starts."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < N_FILES:
-        raise Skip(f"a process may open {hard} files here, {N_FILES} are needed")
-    if soft < N_FILES:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (N_FILES, hard))
 
 
 def connect(server):
@@ -56,7 +46,7 @@ def measure(server):
 
 
 def test_10000_idle_connections_cost_no_throughput():
-    allow_files()
+    allow_files(N_FILES)
     with Server("--model", model("nano"), "--no-log-requests", "--max-connections", str(N_IDLE + 200), "--idle-timeout", "600") as s:
         before = s.rss()
         for _ in range(TRIES):

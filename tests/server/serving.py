@@ -19,7 +19,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
-from harness import BITNET, SOURCE, Skip, check, clean_env, equal, expect, main, model, run, temp, write  # noqa: E402,F401
+from harness import BITNET, SOURCE, Skip, allow_files, check, clean_env, equal, expect, main, model, run, temp, write  # noqa: E402,F401
 
 PYTHON = os.environ.get("BITNET_PYTHON") or os.path.join(SOURCE, "build", "venv", "bin", "python")
 ADDRESS = re.compile(r"http://([0-9A-Za-z_.\[\]:-]+):([0-9]+)")

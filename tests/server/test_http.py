@@ -19,7 +19,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
-from harness import BITNET, SOURCE, Skip, check, equal, expect, main, temp, write  # noqa: E402
+from harness import BITNET, SOURCE, Skip, allow_files, check, equal, expect, main, temp, write  # noqa: E402
 
 DRIVER = os.path.join(os.environ.get("BITNET_BUILD") or os.path.dirname(BITNET), "tests", "http_driver")
 SANITIZER = re.compile(r"(Address|Thread|Leak|UndefinedBehavior)Sanitizer|runtime error:")
@@ -534,6 +534,47 @@ def test_row_20_many_that_listen_get_their_replies():
             equal(len(lost), 0, f"{path}: replies lost, the first {lost[:1]}")
 
 
+def test_row_20_one_that_asks_no_more_sees_the_end():
+    """Who closes its side gets a reply to all that it asked, and then the end: soon, not when an idle connection would."""
+    body = b'{"x":"' + b"a" * 3000 + b'"}'
+    get = b"GET /sleep/0 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    post = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    live = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    path = os.path.join(tempfile.mkdtemp(), "s.sock")
+
+    def ask(connection, request):
+        with connection as s:
+            s.settimeout(20)  # of 60 s that an idle connection has
+            s.sendall(request)
+            s.shutdown(socket.SHUT_WR)
+            return drain(s).count(b"HTTP/1.1 200 ")
+
+    def by_path():
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(path)
+        return s
+    with Driver() as d, Driver(f"unix={path}"):
+        for connect in (d.connect, by_path):
+            for n, request in ((1, get), (1, post), (1, live), (3, get + post + get), (2, live + post),
+                               (0, live[:9]), (0, live[:30]), (1, live + post[:-9]), (0, b"\r\n"), (0, b"\x16\x03\x01")):
+                for _ in range(8):
+                    equal(ask(connect(), request), n, f"{len(request)} bytes, {request[:30]} ...: replies before the end")
+
+
+def test_row_20_halves_behind_many_others():
+    """Those that wait for the rest of a request do not hide one whose client has gone."""
+    half = b"GET /health/live HTTP/1.1\r\nHost"
+    allow_files(2000)
+    with Driver("read=60", "max_connections=3000") as d, contextlib.ExitStack() as open_ones:
+        for _ in range(1100):  # more than are looked at in one round
+            open_ones.enter_context(d.connect()).sendall(half)
+        with d.connect() as s:
+            s.settimeout(20)
+            s.sendall(half)
+            s.shutdown(socket.SHUT_WR)
+            equal(drain(s), b"", "what a client that has gone is told")
+
+
 def test_row_20_half_closed_after_the_end():
     """A stream that is complete is seen to be so by a client which has said that it asks no more."""
     path = os.path.join(tempfile.mkdtemp(), "s.sock")
@@ -624,6 +665,7 @@ def cpu_seconds(pid):
 def test_idle_connections_cost_nothing():
     """Not in time of the CPU per request, and little in memory."""
     n, n_requests = 1000, 1500
+    allow_files(2000)
     with Driver("max_connections=2000") as d:
         def cost():
             c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=20)
