@@ -139,18 +139,19 @@ static void scan_rows(const scan_job *j, size_t row, size_t n)
         memcpy(j->y[t] + row, last[t], n * sizeof *last[t]);
 }
 
-/* The same with the copy, group by group. */
+/* The same with the copy; at most TOP_CHUNK rows. */
 static void scan_copy(const scan_job *j, size_t row, size_t n)
 {
-    size_t n_in = j->w->info.n_in, group = bnet_copy_group_bytes(n_in);
+    enum { MOST = TOP_CHUNK / BNET_COPY_ROWS };
+    size_t n_in = j->w->info.n_in, n_groups = (n + BNET_COPY_ROWS - 1) / BNET_COPY_ROWS;
     size_t n_eights = (j->n_x + BNET_COPY_INPUTS - 1) / BNET_COPY_INPUTS;
-    float got[TOP_EIGHTS * BNET_COPY_INPUTS][BNET_COPY_ROWS];
-    for (size_t r = row; r < row + n; r += BNET_COPY_ROWS) {
-        size_t m = BNET_MIN(row + n - r, (size_t)BNET_COPY_ROWS);
-        ((bnet_fn_head_copy *)j->fn)(j->t->copy->groups + r / BNET_COPY_ROWS * group, j->t->eights,
-                                     n_eights, n_in, got);
+    float got[MOST][BNET_COPY_CALL][BNET_COPY_ROWS];
+    const uint8_t *groups = j->t->copy->groups + row / BNET_COPY_ROWS * bnet_copy_group_bytes(n_in);
+    ((bnet_fn_head_copy *)j->fn)(groups, n_groups, j->t->eights, n_eights, n_in, got[0]);
+    for (size_t g = 0; g < n_groups; g++) {
+        size_t r = BNET_COPY_ROWS * g, m = BNET_MIN(n - r, (size_t)BNET_COPY_ROWS);
         for (size_t t = 0; t < j->n_x; t++)
-            memcpy(j->y[t] + r, got[t], m * sizeof *got[t]);
+            memcpy(j->y[t] + row + r, got[g][t], m * sizeof *got[g][t]);
     }
 }
 

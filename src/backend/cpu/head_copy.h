@@ -14,6 +14,7 @@ enum {
     BNET_COPY_ROWS = 8,         /* of a group */
     BNET_COPY_INPUTS = 8,       /* in the order of lines */
     BNET_COPY_EIGHTS = 2,       /* of these that are scanned together, at most */
+    BNET_COPY_CALL = 16,        /* inputs of these */
     BNET_COPY_LINE = 64,        /* bytes */
     BNET_COPY_TILE = 128,       /* columns of a tile of inputs */
     BNET_COPY_HIGH = 254,       /* what a high part counts */
@@ -39,12 +40,25 @@ typedef struct bnet_head_eight {
     int32_t high_sum[BNET_COPY_INPUTS];
 } bnet_head_eight;
 
-/* y[8 i + t][r] = (254 (float)h + (float)l) scale[r], each operation rounded, with h and l the
- * exact sums of codes times high and low parts of input t of x[i]; i < n_eights, t < x[i].n, all
- * rows of one group. Only the last of the eights has fewer inputs than that. y of inputs that do
- * not exist is not kept. Lines of a group that follows in memory may be called into a cache. */
-typedef void bnet_fn_head_copy(const uint8_t *group, const bnet_head_eight *x, size_t n_eights,
-                               size_t n_cols, float (*y)[BNET_COPY_ROWS]);
+/* y[16 g + 8 i + t][r] = (254 (float)h + (float)l) scale[r], each operation rounded, with h and l
+ * the exact sums of codes times high and low parts of input t of x[i] in row r of group g; g <
+ * n_groups, which lie one behind the other, i < n_eights, t < x[i].n. Only the last of the eights
+ * has fewer inputs than eight. y of inputs that do not exist is not kept. Lines of groups that
+ * follow in memory may be called into a cache. */
+typedef void bnet_fn_head_copy(const uint8_t *groups, size_t n_groups, const bnet_head_eight *x,
+                               size_t n_eights, size_t n_cols, float (*y)[BNET_COPY_ROWS]);
+
+/* A kernel that takes a group and eight inputs at a time: one(group, x, n_cols, y). */
+#define BNET_HEAD_COPY(isa, one)                                                                   \
+    void bnet_head_scan_i8_r8_##isa(const uint8_t *groups, size_t n_groups,                        \
+                                    const bnet_head_eight *x, size_t n_eights, size_t n_cols,      \
+                                    float(*y)[BNET_COPY_ROWS])                                     \
+    {                                                                                              \
+        for (size_t g = 0; g < n_groups; g++, groups += bnet_copy_group_bytes(n_cols))             \
+            for (size_t i = 0; i < n_eights; i++)                                                  \
+                one(groups, x + i, n_cols, y + BNET_COPY_CALL * g + BNET_COPY_INPUTS * i);         \
+    }
+
 /* Bytes of the tiles of all eights together, and where in them those of one begin. */
 static inline size_t bnet_copy_tile_bytes(size_t n_cols)
 {

@@ -75,7 +75,7 @@ static void add_tiles(const uint8_t *w, const int8_t *x, size_t n, size_t ahead,
     end_tiles(out);
 }
 
-/* Adds the sums of input t of the tiles to those of add_lines, in the same lanes. */
+/* Adds the sums of input t of the tiles to those of the lines, in the same lanes. */
 static inline __m512i with_tiles(__m512i sum, tile_sums s, int t)
 {
     __m512i even = _mm512_add_epi32(_mm512_loadu_si512(s[0][t]), _mm512_loadu_si512(s[2][t]));
@@ -83,6 +83,7 @@ static inline __m512i with_tiles(__m512i sum, tile_sums s, int t)
     return _mm512_add_epi32(sum, _mm512_mask_blend_epi32(0xaaaa, even, odd));
 }
 
+/* One group and two eights, some of the last may not be there. */
 static void scan_sixteen(const uint8_t *group, const bnet_head_eight *x, size_t n_cols,
                          float (*y)[BNET_COPY_ROWS])
 {
@@ -90,22 +91,27 @@ static void scan_sixteen(const uint8_t *group, const bnet_head_eight *x, size_t 
     tile_sums sums;
     add_tiles(group, x->tiles, n, ahead, sums);
     for (int e = 0; e < 2; e++) {
-        __m256 high[EIGHT];
-        __m512i low[EIGHT];
-        add_high(group, x + e, EIGHT, high);
-        add_lines(group + n * TILE, NULL, x[e].low + n * TILE, left, ahead, EIGHT, low);
-        for (int t = 0; t < EIGHT; t++)
-            low[t] = with_tiles(low[t], sums, EIGHT * e + t);
-        finish(group, x + e, n_cols, low, high, EIGHT, y + EIGHT * e);
+        __m512i high[EIGHT], low[EIGHT];
+        const part rest = {.w = group + n * TILE,
+                           .n = left,
+                           .x = x[e].low + n * TILE,
+                           .next = group + n * TILE + ahead,
+                           .step = 2};
+        sum_high(group, 0, 1, x + e, high);
+        sum_part(&rest, 1, x[e].n, low);
+        for (size_t t = 0; t < x[e].n; t++)
+            low[t] = with_tiles(low[t], sums, EIGHT * e + (int)t);
+        finish(group, x + e, n_cols, low, high, 1, y + EIGHT * e);
     }
 }
 
-void bnet_head_scan_i8_r8_amx(const uint8_t *group, const bnet_head_eight *x, size_t n_eights,
-                              size_t n_cols, float (*y)[BNET_COPY_ROWS])
+void bnet_head_scan_i8_r8_amx(const uint8_t *groups, size_t n_groups, const bnet_head_eight *x,
+                              size_t n_eights, size_t n_cols, float (*y)[BNET_COPY_ROWS])
 {
-    if (n_eights == 2 && x[0].n + x[1].n >= MANY)
-        scan_sixteen(group, x, n_cols, y);
-    else
-        for (size_t i = 0; i < n_eights; i++)
-            scan_eight(group, x + i, n_cols, y + EIGHT * i);
+    if (n_eights < 2 || x[0].n + x[1].n < MANY) {
+        scan_all(groups, n_groups, x, n_eights, n_cols, y);
+        return;
+    }
+    for (size_t g = 0; g < n_groups; g++)
+        scan_sixteen(groups + g * bnet_copy_group_bytes(n_cols), x, n_cols, y + BNET_COPY_CALL * g);
 }

@@ -56,10 +56,11 @@ static void scan_four(const uint8_t *group, const bnet_head_eight *x, size_t fir
     }
 }
 
-void bnet_head_scan_i8_r8_avxvnni(const uint8_t *group, const bnet_head_eight *x, size_t n_eights,
-                                  size_t n_cols, float (*y)[BNET_COPY_ROWS])
+static void scan_eight(const uint8_t *group, const bnet_head_eight *x, size_t n_cols,
+                       float (*y)[BNET_COPY_ROWS])
 {
-    for (; n_eights > 0; n_eights--, x++, y += BNET_COPY_INPUTS)
-        for (size_t t = 0; t < x->n; t += FOUR)
-            scan_four(group, x, t, n_cols, y + t);
+    for (size_t t = 0; t < x->n; t += FOUR)
+        scan_four(group, x, t, n_cols, y + t);
 }
+
+BNET_HEAD_COPY(avxvnni, scan_eight)

@@ -63,9 +63,4 @@ static void scan_eight(const uint8_t *group, const bnet_head_eight *x, size_t n_
         scan(group, x, n_cols, y, 4);
 }
 
-void bnet_head_scan_i8_r8_i8mm(const uint8_t *group, const bnet_head_eight *x, size_t n_eights,
-                               size_t n_cols, float (*y)[BNET_COPY_ROWS])
-{
-    for (size_t i = 0; i < n_eights; i++)
-        scan_eight(group, x + i, n_cols, y + BNET_COPY_INPUTS * i);
-}
+BNET_HEAD_COPY(i8mm, scan_eight)

@@ -24,11 +24,12 @@ static float scaled(const uint8_t *group, const bnet_head_eight *x, size_t n_col
     return ((float)high * BNET_COPY_HIGH + (float)low) * scale;
 }
 
-void bnet_head_scan_i8_r8_scalar(const uint8_t *group, const bnet_head_eight *x, size_t n_eights,
-                                 size_t n_cols, float (*y)[BNET_COPY_ROWS])
+static void scan_eight(const uint8_t *group, const bnet_head_eight *x, size_t n_cols,
+                       float (*y)[BNET_COPY_ROWS])
 {
-    for (; n_eights > 0; n_eights--, x++, y += BNET_COPY_INPUTS)
-        for (size_t t = 0; t < x->n; t++)
-            for (size_t r = 0; r < BNET_COPY_ROWS; r++)
-                y[t][r] = scaled(group, x, n_cols, r, t);
+    for (size_t t = 0; t < x->n; t++)
+        for (size_t r = 0; r < BNET_COPY_ROWS; r++)
+            y[t][r] = scaled(group, x, n_cols, r, t);
 }
+
+BNET_HEAD_COPY(scalar, scan_eight)

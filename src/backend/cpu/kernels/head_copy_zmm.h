@@ -1,5 +1,6 @@
 /* head_copy_zmm.h - lines of the head's copy by vpdpbusd: a register is a line of weights, and
- * eight columns of an input eight times; a row's sum is in two lanes. */
+ * eight columns of an input eight times; a row's sum is in two lanes. Three groups of rows meet
+ * eight inputs, 24 sums: so many products for what is loaded that caches keep up. */
 #ifndef BNET_KERNELS_HEAD_COPY_ZMM_H
 #define BNET_KERNELS_HEAD_COPY_ZMM_H
 
@@ -7,7 +8,24 @@
 
 #include <immintrin.h>
 
-enum { EIGHT = BNET_COPY_INPUTS };
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 64")
+#endif
+
+enum { EIGHT = BNET_COPY_INPUTS, GROUPS = 3 /* at once */ };
+
+/* Lines of groups that lie n_group bytes apart, and as many of eight inputs. */
+typedef struct part {
+    const uint8_t *w;
+    size_t n_group, n;
+    const uint32_t *lines; /* w + 64 lines[i]; NULL: one after the other */
+    const int8_t *x;
+    const uint8_t *next; /* of the latter: what is called into the second-level cache meanwhile */
+    size_t step;         /* lines of that, for two of these: 1 or 2 */
+} part;
 
 static inline __m512i eight_times(const int8_t *x)
 {
@@ -16,20 +34,89 @@ static inline __m512i eight_times(const int8_t *x)
     return _mm512_set1_epi64(columns);
 }
 
-/* Sums of the lines w + 64 lines[i], or of all, with n_x inputs; what belongs to the codes' 128 is
- * in them. */
-static inline void add_lines(const uint8_t *w, const uint32_t *lines, const int8_t *x, size_t n,
-                             size_t ahead, const int n_x, __m512i sums[EIGHT])
+/* gcc 12 keeps copies of the sums around its intrinsic, and then has no registers left */
+static inline __m512i add_dot(__m512i sum, __m512i codes, __m512i x)
 {
-    for (int t = 0; t < n_x; t++)
-        sums[t] = _mm512_setzero_si512();
-    for (size_t k = 0; k < n; k++, x += BNET_COPY_LINE) {
-        const uint8_t *line = w + BNET_COPY_LINE * (lines ? lines[k] : k);
-        __m512i rows = _mm512_loadu_si512(line);
-        _mm_prefetch((const char *)line + ahead, _MM_HINT_T1);
-        for (int t = 0; t < n_x; t++)
-            sums[t] = _mm512_dpbusd_epi32(sums[t], rows, eight_times(x + 8 * t));
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(x));
+    return sum;
+}
+
+/* sums[input][group] += one line's sums; what belongs to the codes' 128 is in them. */
+static ALWAYS_INLINE void add_line(const uint8_t *line, size_t n_group, const int8_t *x,
+                                   __m512i *sums, const int n_g, const int n_x)
+{
+    __m512i rows[GROUPS];
+    UNROLL for (int g = 0; g < n_g; g++) rows[g] = _mm512_loadu_si512(line + (size_t)g * n_group);
+    UNROLL for (int t = 0; t < n_x; t++)
+    {
+        __m512i v = eight_times(x + 8 * t);
+        UNROLL for (int g = 0; g < n_g; g++) sums[n_g * t + g] =
+            add_dot(sums[n_g * t + g], rows[g], v);
     }
+}
+
+static ALWAYS_INLINE void add_listed(const part *p, __m512i *sums, const int n_g, const int n_x)
+{
+    const int8_t *x = p->x;
+    for (size_t k = 0; k < p->n; k++, x += BNET_COPY_LINE)
+        add_line(p->w + BNET_COPY_LINE * p->lines[k], p->n_group, x, sums, n_g, n_x);
+}
+
+/* Two by two: what is done beside the products counts where another thread shares the core. */
+static ALWAYS_INLINE void add_all(const part *p, __m512i *sums, const int n_g, const int n_x)
+{
+    enum { TWO = 2 * BNET_COPY_LINE };
+    const uint8_t *w = p->w, *last = w + BNET_COPY_LINE * p->n - BNET_COPY_LINE, *next = p->next;
+    const size_t n_group = p->n_group, step = BNET_COPY_LINE * p->step;
+    const int8_t *x = p->x;
+    for (; w < last; w += TWO, x += TWO, next += step) {
+        UNROLL for (int g = 0; g < n_g; g++)
+            _mm_prefetch((const char *)next + (size_t)g * n_group, _MM_HINT_T1);
+        for (int g = 0; step == TWO && g < n_g; g++)
+            _mm_prefetch((const char *)next + (size_t)g * n_group + BNET_COPY_LINE, _MM_HINT_T1);
+        add_line(w, n_group, x, sums, n_g, n_x);
+        add_line(w + BNET_COPY_LINE, n_group, x + BNET_COPY_LINE, sums, n_g, n_x);
+    }
+    if (w == last)
+        add_line(w, n_group, x, sums, n_g, n_x);
+}
+
+/* sums[input][group] of the part. */
+#define SUM(n_g, n_x)                                                                              \
+    static void sum_##n_g##_##n_x(const part *p, __m512i *sums)                                    \
+    {                                                                                              \
+        __m512i acc[(n_g) * (n_x)];                                                                \
+        UNROLL for (int i = 0; i < (n_g) * (n_x); i++) acc[i] = _mm512_setzero_si512();            \
+        if (p->lines)                                                                              \
+            add_listed(p, acc, n_g, n_x);                                                          \
+        else                                                                                       \
+            add_all(p, acc, n_g, n_x);                                                             \
+        UNROLL for (int i = 0; i < (n_g) * (n_x); i++) sums[i] = acc[i];                           \
+    }
+SUM(1, 2)
+SUM(1, 4)
+SUM(1, 8)
+SUM(2, 2)
+SUM(2, 4)
+SUM(2, 8)
+SUM(3, 2)
+SUM(3, 4)
+SUM(3, 8)
+#undef SUM
+
+static inline void sum_part(const part *p, size_t n_g, size_t n_x, __m512i *sums)
+{
+    static void (*const sum[GROUPS][3])(const part *, __m512i *) = {
+        {sum_1_2, sum_1_4, sum_1_8}, {sum_2_2, sum_2_4, sum_2_8}, {sum_3_2, sum_3_4, sum_3_8}};
+    sum[n_g - 1][n_x <= 2 ? 0 : n_x <= 4 ? 1 : 2](p, sums);
+}
+
+/* The lines with high parts of n_g groups. */
+static inline void sum_high(const uint8_t *w, size_t n_group, size_t n_g, const bnet_head_eight *x,
+                            __m512i *sums)
+{
+    const part p = {.w = w, .n_group = n_group, .n = x->n_high, .lines = x->lines, .x = x->high};
+    sum_part(&p, n_g, x->n, sums);
 }
 
 static inline __m256 as_floats(__m512i sums, int32_t less)
@@ -39,47 +126,50 @@ static inline __m256 as_floats(__m512i sums, int32_t less)
         _mm256_sub_epi32(_mm512_cvtepi64_epi32(both), _mm256_set1_epi32(less)));
 }
 
-/* What the high parts add to the rows of n_x inputs. */
-static inline void add_high(const uint8_t *group, const bnet_head_eight *x, const int n_x,
-                            __m256 high[EIGHT])
-{
-    __m512i sums[EIGHT];
-    add_lines(group, x->lines, x->high, x->n_high, 0, n_x, sums);
-    for (int t = 0; t < n_x; t++)
-        high[t] = _mm256_mul_ps(as_floats(sums[t], x->high_sum[t]), _mm256_set1_ps(BNET_COPY_HIGH));
-}
-
-/* Sums of all lines with the low parts, and those of the high parts, become y. */
+/* Sums of all lines with the low parts, and of some with the high parts, become y of one group;
+ * from input to input they are n_g apart. */
 static inline void finish(const uint8_t *group, const bnet_head_eight *x, size_t n_cols,
-                          const __m512i low[EIGHT], const __m256 high[EIGHT], const int n_x,
+                          const __m512i *low, const __m512i *high, size_t n_g,
                           float (*y)[BNET_COPY_ROWS])
 {
     __m256 scale = _mm256_loadu_ps((const float *)(const void *)(group + BNET_COPY_ROWS * n_cols));
-    for (int t = 0; t < n_x; t++)
-        _mm256_storeu_ps(
-            y[t], _mm256_mul_ps(_mm256_add_ps(high[t], as_floats(low[t], x->low_sum[t])), scale));
+    for (size_t t = 0; t < x->n; t++) {
+        __m256 h =
+            _mm256_mul_ps(as_floats(high[n_g * t], x->high_sum[t]), _mm256_set1_ps(BNET_COPY_HIGH));
+        __m256 sum = _mm256_add_ps(h, as_floats(low[n_g * t], x->low_sum[t]));
+        _mm256_storeu_ps(y[t], _mm256_mul_ps(sum, scale));
+    }
 }
 
-static inline void scan(const uint8_t *group, const bnet_head_eight *x, size_t n_cols,
-                        float (*y)[BNET_COPY_ROWS], const int n_x)
+/* n_g groups. The first pass over them calls half of the next ones, or all if there is no other. */
+static void scan_groups(const uint8_t *w, size_t n_g, const bnet_head_eight *x, size_t n_eights,
+                        size_t n_cols, float (*y)[BNET_COPY_ROWS])
 {
-    __m256 high[EIGHT];
-    __m512i low[EIGHT];
-    add_high(group, x, n_x, high);
-    add_lines(group, NULL, x->low, n_cols / 8, bnet_copy_group_bytes(n_cols), n_x, low);
-    finish(group, x, n_cols, low, high, n_x, y);
+    const size_t n_lines = n_cols / 8, n_group = bnet_copy_group_bytes(n_cols);
+    __m512i low[GROUPS * EIGHT], high[GROUPS * EIGHT];
+    for (size_t i = 0; i < n_eights; i++) {
+        const part p = {.w = w,
+                        .n_group = n_group,
+                        .n = n_lines,
+                        .x = x[i].low,
+                        .next = w + n_g * n_group + BNET_COPY_LINE * (i * n_lines / 2),
+                        .step = 3 - n_eights};
+        sum_part(&p, n_g, x[i].n, low);
+        sum_high(w, n_group, n_g, x + i, high);
+        for (size_t g = 0; g < n_g; g++)
+            finish(w + g * n_group, x + i, n_cols, low + g, high + g, n_g,
+                   y + BNET_COPY_CALL * g + EIGHT * i);
+    }
 }
 
-/* Up to eight inputs. */
-static inline void scan_eight(const uint8_t *group, const bnet_head_eight *x, size_t n_cols,
-                              float (*y)[BNET_COPY_ROWS])
+static inline void scan_all(const uint8_t *w, size_t n_groups, const bnet_head_eight *x,
+                            size_t n_eights, size_t n_cols, float (*y)[BNET_COPY_ROWS])
 {
-    if (x->n <= 2)
-        scan(group, x, n_cols, y, 2);
-    else if (x->n <= 4)
-        scan(group, x, n_cols, y, 4);
-    else
-        scan(group, x, n_cols, y, EIGHT);
+    const size_t n_group = bnet_copy_group_bytes(n_cols);
+    for (size_t g = 0, n; g < n_groups; g += n) {
+        n = BNET_MIN((size_t)GROUPS, n_groups - g);
+        scan_groups(w + g * n_group, n, x, n_eights, n_cols, y + BNET_COPY_CALL * g);
+    }
 }
 
 #endif
