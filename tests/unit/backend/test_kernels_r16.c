@@ -180,7 +180,8 @@ static void test_REG_12_temp_bytes_are_used(void **state)
             continue;
         }
         size_t short_rows = temp_used(r, 128, 4096, 32), long_rows = temp_used(r, 32768, 16, 32);
-        size_t most = BNET_MAX(short_rows, long_rows);
+        size_t many_tokens = temp_used(r, 10880, 48, 64);
+        size_t most = BNET_MAX(many_tokens, BNET_MAX(short_rows, long_rows));
         if (most + 64 < r->temp_bytes)
             fail_msg("%s: temp_bytes is %llu, of which %zu are used", r->id,
                      (unsigned long long)r->temp_bytes, most);
@@ -211,6 +212,7 @@ static void check_row(const bnet_kernel_record *r)
             check_case(r, (r16_case){384, 35, m, m % FILLS, m % 2});
     if (takes(r, 515)) { /* more rows than a block, more tokens than a tile */
         check_case(r, (r16_case){128, 300, 515, RANDOM, 0});
+        check_case(r, (r16_case){256, 70, 50, RANDOM, 1}); /* two groups are left over */
         check_case(r, (r16_case){6912, 100, 33, RANDOM, 0});
         check_case(r, (r16_case){4096, 40, 150, RANDOM, 0}); /* two batches */
         check_case(r, (r16_case){32768, 40, 9, HIGHEST, 1});

@@ -6,6 +6,7 @@
 enum { GEMV_G = 2, GEMV_T = 1, TILE_G = 1, TILE_T = 4, TILE_TAIL = 2, AHEAD = 2048 };
 
 #include "backend/cpu/kernels/r16_madd.h"
+#include "backend/cpu/kernels/r16_gemv.h"
 #include "backend/cpu/kernels/r16_blocks.h"
 
 void bnet_gemv_i2s_r16_avx2(const bnet_r16 *a)

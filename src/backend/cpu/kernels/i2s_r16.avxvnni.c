@@ -1,8 +1,10 @@
 /* i2s_r16.avxvnni.c - packed groups, 32-byte registers, byte dot products. Few tokens: a group, 8
- * sums in flight. Many: 16 rows x 6 tokens in 12 registers. */
+ * sums in flight. More: 16 rows x 6 tokens in 12 registers. */
 #include "backend/cpu/kernels/r16_ymm.h"
 
-enum { GEMV_G = 1, GEMV_T = 1, TILE_G = 1, TILE_T = 6, TILE_TAIL = 2, AHEAD = 2048 };
+enum { GEMV_G = 1, GEMV_T = 1, FEW_G = 1, FEW_T = 6, MANY_G = 1, MANY_T = 6, AHEAD = 2048 };
+#define FEW_TILES(T)  T(1) T(2) T(3) T(4) T(5) T(6)
+#define MANY_TILES(T) FEW_TILES(T)
 /* gcc 12 keeps copies of the sums around its intrinsic, and then has no registers left */
 static inline vec v_dot(vec acc, vec codes, vec x)
 {
@@ -11,7 +13,8 @@ static inline vec v_dot(vec acc, vec codes, vec x)
 }
 
 #include "backend/cpu/kernels/r16_vnni.h"
-#include "backend/cpu/kernels/r16_blocks.h"
+#include "backend/cpu/kernels/r16_gemv.h"
+#include "backend/cpu/kernels/r16_planes.h"
 
 void bnet_gemv_i2s_r16_avxvnni(const bnet_r16 *a)
 {
@@ -20,5 +23,5 @@ void bnet_gemv_i2s_r16_avxvnni(const bnet_r16 *a)
 
 void bnet_gemm_i2s_r16_avxvnni(const bnet_r16 *a)
 {
-    gemm(a);
+    gemm_planes(a);
 }

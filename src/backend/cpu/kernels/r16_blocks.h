@@ -1,12 +1,11 @@
-/* r16_blocks.h - how the x86 kernels walk a call: by groups and tokens for few tokens; for many, by
- * blocks of groups expanded to bytes once, that stay in the second-level cache while all tokens
- * pass. A kernel file includes the words of its registers (r16_xmm.h, ...), then the arithmetic
- * (r16_madd.h, r16_vnni.h), then this.
+/* r16_blocks.h - how x86 kernels without byte dot products walk a call of many tokens: by blocks of
+ * groups expanded to bytes once, that stay in the second-level cache while all tokens pass. A
+ * kernel file includes the words of its registers (r16_xmm.h, ...), then the arithmetic
+ * (r16_madd.h), then this.
  *
  * The arithmetic brings, for constant n_g groups and n_t tokens,
- *   decode(a, row, t, n_g, n_t)        from packed lines
- *   tile(a, wide, row, t, n_g, n_t)    from bytes: wide[group][k / 4][row][k % 4], codes 0, 1, 2
- * and GEMV_G, GEMV_T, TILE_G, TILE_T: as many as its registers hold; TILE_TAIL: the second choice
+ *   tile(a, wide, row, t, n_g, n_t)    from wide[group][k / 4][row][k % 4], codes 0, 1, 2
+ * and the kernel file TILE_G, TILE_T: as many as its registers hold; TILE_TAIL: the second choice
  * for tokens left over. */
 #ifndef BNET_KERNELS_R16_BLOCKS_H
 #define BNET_KERNELS_R16_BLOCKS_H
@@ -26,38 +25,6 @@ static inline void expand_group(const uint8_t *w, size_t n_lines, uint8_t *wide)
             v_store(to + 128, v_and(v_right16(v, 4), three));
             v_store(to + 192, v_and(v_right16(v, 6), three));
         }
-}
-
-/* Tokens that are left over behind whole pieces of GEMV_T go together, too. */
-static ALWAYS_INLINE void decode_rest(const bnet_r16 *a, size_t row, size_t t)
-{
-    if (GEMV_T > 3 && a->n_tokens - t == 3)
-        decode(a, row, t, 1, 3);
-    else if (GEMV_T > 2 && a->n_tokens - t == 2)
-        decode(a, row, t, 1, 2);
-    else
-        for (; t < a->n_tokens; t++)
-            decode(a, row, t, 1, 1);
-}
-
-/* Few tokens: the group is read from memory by the first, from the first-level cache by others. */
-static inline void gemv(const bnet_r16 *a)
-{
-    size_t row = 0, t;
-    if (a->n_tokens == 1) {
-        for (; row + 16 * (GEMV_G - 1) < a->n_rows; row += 16 * GEMV_G)
-            decode(a, row, 0, GEMV_G, 1);
-        for (; GEMV_G > 2 && row + 16 < a->n_rows; row += 32)
-            decode(a, row, 0, 2, 1);
-    }
-    if (GEMV_G > 1 && GEMV_T > 3 && a->n_tokens == 2) /* as many sums as 4 tokens of one group */
-        for (; row + 16 < a->n_rows; row += 32)
-            decode(a, row, 0, 2, 2);
-    for (; row < a->n_rows; row += 16) {
-        for (t = 0; t + GEMV_T <= a->n_tokens; t += GEMV_T)
-            decode(a, row, t, 1, GEMV_T);
-        decode_rest(a, row, t);
-    }
 }
 
 /* n_t tokens from t on, all groups of a block. */

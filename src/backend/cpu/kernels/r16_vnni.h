@@ -68,23 +68,4 @@ static ALWAYS_INLINE void decode(const bnet_r16 *a, size_t row, size_t t, const 
     }
 }
 
-static ALWAYS_INLINE void tile(const bnet_r16 *a, const uint8_t *wide, size_t row, size_t t,
-                               const int n_g, const int n_t)
-{
-    const int8_t *x = a->x + t * a->x_stride;
-    vec acc[TILE_T][TILE_G * PARTS], w[TILE_G * PARTS];
-    UNROLL for (int j = 0; j < n_t; j++) UNROLL for (int i = 0; i < n_g * PARTS; i++) acc[j][i] =
-        v_zero();
-    for (size_t k = 0; k < 4 * a->n_lines; k++) {
-        UNROLL for (int i = 0; i < n_g * PARTS; i++) w[i] = v_load(
-            wide + (size_t)(i / PARTS) * 256 * a->n_lines + 64 * k + 64 / PARTS * (i % PARTS));
-        UNROLL for (int j = 0; j < n_t; j++)
-        {
-            vec xs = v_spread(x + (size_t)j * a->x_stride + 4 * k);
-            UNROLL for (int i = 0; i < n_g * PARTS; i++) acc[j][i] = v_dot(acc[j][i], w[i], xs);
-        }
-    }
-    UNROLL for (int j = 0; j < n_t; j++) finish(a, row, t + (size_t)j, n_g, acc[j]);
-}
-
 #endif

@@ -50,5 +50,6 @@ static inline vec v_zero(void)
 #define v_madd16        _mm512_madd_epi16
 #define v_right16(v, n) _mm512_srli_epi16(v, n)
 #define v_right32(v, n) _mm512_srai_epi32(v, n)
+#define v_left32(v, n)  _mm512_slli_epi32(v, n)
 
 #endif
