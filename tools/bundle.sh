@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 }
 tests='test_kernels test_kernels_r16 test_kernels_vector test_attention test_head test_weights test_model test_self_test test_golden'
 shared=${BITNET_SHARED:-$PWD/../shared}
-mkdir -p "$1"
+mkdir -p build "$1"
 to=$(cd "$1" && pwd)
 
 if [ "$(uname -m)" = x86_64 ]; then
