@@ -52,10 +52,11 @@ enum {
     BNET_TEMP_ROWS = 3 * (BNET_MAX_HEAD_DIM + 16) * 4, /* attention: a key, a query, a result */
     BNET_TEMP_QUERIES = 4 * BNET_MAX_HEAD_DIM * 4,     /* attention: the queries of a pack */
     BNET_TEMP_AHEAD = 2 * 64 * 128 * 4,                /* attention: a block as floats */
-    BNET_TEMP_THREE = 3 * 16 * 10880, /* three groups of that many columns expanded to bytes */
+    BNET_TEMP_GROUP = 16 * 10880, /* a group of that many columns expanded to bytes */
     BNET_TEMP_MMLA = BNET_TEMP_WIDE + BNET_TEMP_TOKENS + BNET_TEMP_SUMS,
     BNET_TEMP_PAIRS = BNET_TEMP_PANEL_SUMS + BNET_TEMP_PANEL + BNET_TEMP_BATCH,
-    BNET_TEMP_PLANES = BNET_TEMP_BATCH + BNET_TEMP_THREE,
+    BNET_TEMP_PLANES = BNET_TEMP_BATCH + BNET_TEMP_GROUP,
+    BNET_TEMP_PLANES_3 = BNET_TEMP_BATCH + 3 * BNET_TEMP_GROUP,
     BNET_TEMP_AMX = BNET_TEMP_TILES + BNET_TEMP_RING + BNET_TEMP_TILE_SUMS
 };
 /* The same with one scale per 256 weights: y[t][r] = sum over b of scales[r][b] * (float)(integer

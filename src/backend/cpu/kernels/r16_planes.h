@@ -6,10 +6,9 @@
  * Few tokens meet the packed lines. A plane of a line is masked where it stands, by one instruction
  * for all tokens of a tile. Plane p counts 4^p fold, so the planes of a piece of lines are added
  * from the last to the first, and between two of them the sums are shifted down by two: exactly,
- * all being multiples. Before the next piece they are shifted up by six. Bounds: sums are within 2
- * * 128 * K <= 2^23 for K <= 32768, hence 2^29 when shifted up, and plane 3 adds at most 2 * 64 *
- * 128
- * * 4 * PIECE = 2^23.
+ * all being multiples. Before the next piece they are shifted up by six. Bounds: sums are within
+ * 2 * 128 * K <= 2^23 for K <= 32768, hence 2^29 when shifted up; plane 3 adds at most
+ * 2 * 64 * 128 * 4 * PIECE = 2^23.
  *
  * For many tokens MANY_G groups are expanded to bytes, plane by plane, which costs less than to
  * mask them for each tile.
@@ -28,8 +27,7 @@ enum {
     MOST_ACC = (FEW_G * FEW_T > MANY_G * MANY_T ? FEW_G * FEW_T : MANY_G * MANY_T) * PARTS
 };
 /* Whoever has as many tokens in a batch has no more columns than this, for which there is room. */
-_Static_assert(BNET_TEMP_BATCH / MANY < 10880 + 128 && BNET_TEMP_THREE >= MANY_G * 16 * 10880,
-               "expanded groups have room");
+_Static_assert(BNET_TEMP_BATCH / MANY < BNET_TEMP_GROUP / BNET_R16_ROWS + 128, "groups have room");
 
 /* ---- tokens ---- */
 
@@ -242,7 +240,10 @@ static void batch_groups(const batch *b, size_t row, size_t n_g)
                           .x = (const int8_t *)a->temp + BNET_R16_ROWS * a->n_lines * t,
                           .wide = wide,
                           .next = i == 0 && end < a->n_rows ? w + n_g * n_group : NULL};
-        (b->many ? many : few)[n - 1](&at, n_g);
+        if (b->many)
+            many[n - 1](&at, n_g);
+        else
+            few[n - 1](&at, n_g);
     }
 }
 
