@@ -38,13 +38,24 @@ static uint32_t needs_of(const char *isa)
     return bnet_cpu_isa_needs(isa, &needs, NULL) == BITNET_OK ? needs : 0;
 }
 
-/* The provider is the best that the CPU has for ternary matrices: no kernel for them is better. */
+/* Is the instruction set that of a provider which is preferred to p? */
+static bool is_preferred(const char *isa, const bnet_provider *p)
+{
+    const bnet_provider *q;
+    for (size_t i = 0; (q = bnet_provider_at(i)) != NULL && q != p; i++)
+        if (q->device == BNET_DEV_CPU && q->isa && strcmp(q->isa, isa) == 0)
+            return true;
+    return false;
+}
+
+/* The provider is the best that the CPU has for ternary matrices: no kernel for them is of a better
+ * one. A CPU has others beside its best, and what is tuned may take them. */
 static bool serves_ternary(checking *c, const bnet_provider *p)
 {
     for (size_t i = 0; i < n_ids(c); i++) {
         const bnet_kernel_record *k = bnet_kernel_row_find(id_at(c, i));
         if (k && k->op == BNET_OP_LINEAR && bnet_format_ternary(k->format) &&
-            needs_of(k->isa) & ~needs_of(p->isa))
+            is_preferred(k->isa, p))
             return no(c, "kernel %s is beyond environment.provider %s", k->id, p->name);
     }
     return true;

@@ -302,8 +302,9 @@ static int make_good(void **state)
 static int remove_all(void **state)
 {
     (void)state;
-    static const char *const names[] = {"good.json", "bad.json",    "best.json",    "a.json",
-                                        "b.json",    "forged.json", "company.json", "sign.json"};
+    static const char *const names[] = {"good.json",    "bad.json",  "best.json",
+                                        "a.json",       "b.json",    "forged.json",
+                                        "company.json", "sign.json", "given.json"};
     char path[128];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         remove(file(names[i], path, sizeof path));
@@ -658,7 +659,11 @@ static void X_3_single_lies_with_a_digest(void **state)
 {
     (void)state;
     static const tampering lies[] = {
+#ifdef __x86_64__
+        {9, "kernels[0]", "\"linear_i2s.avx2\"", "beyond environment.isa"},
+#else
         {9, "kernels[0]", "\"linear_i2s.dotprod\"", "beyond environment.isa"},
+#endif
         {9, "environment.provider", "\"host\"", "not of cpu"},
         {14, "environment.GPU_INFO", "\"cuda 1 device(s) (CUDA 13.0)\"", "GPU_INFO names cuda"},
         {15, "environment.GPU_DEVICE", "\"NVIDIA H200\"", "the backend is cpu"},
@@ -789,9 +794,7 @@ static void drop_op(json_t *j, const char *prefix)
  * matrices seven times and the others once for every layer of every pass. */
 static void swap_id(json_t *j, const char *prefix, const char *id)
 {
-    int n_calls = strncmp(id, "linear_f32", 10) == 0   ? 24
-                  : strncmp(id, "linear_i2s", 10) == 0 ? 7 * 48
-                                                       : 48;
+    int n_calls = strncmp(id, "linear_f32", 10) == 0 ? 24 : strstr(id, "_i2s") ? 7 * 48 : 48;
     json_t *ids = json_object_get(j, "kernels"), *calls = json_object_get(j, "kernel_calls");
     drop_op(j, prefix);
     json_array_append_new(ids, json_string(id));
@@ -879,6 +882,37 @@ static void evidence_must_fit(void **state)
             refused(j, rows[i].gate, rows[i].says, rows[i].id);
         else
             dump_accepted(j);
+        json_decref(j);
+    }
+}
+
+/* A CPU has other sets beside its best, which what is tuned may take, but none that is better. */
+static void no_kernel_is_beyond_the_provider(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *os, *provider, *id;
+        bool fits;
+    } rows[] = {
+        {"Linux 6 x86_64", "amx", "gemv_i2s_r16.avxvnni", true},
+        {"Linux 6 x86_64", "amx", "gemm_i2s_r16.avx512vnni", true},
+        {"Linux 6 x86_64", "avx512vnni", "gemm_i2s_r16.amx", false},
+        {"Linux 6 x86_64", "avxvnni", "gemv_i2s_r16.avx512", false},
+        {"Linux 6 x86_64", "fallback", "linear_i2s.avx2", false},
+        {"Linux 6 aarch64", "i8mm", "gemv_i2s_r16.sve", true},
+        {"Linux 6 aarch64", "dotprod", "gemv_i2s_r16.i8mm", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *j = json_load_file(good, 0, NULL), *env = json_object_get(j, "environment");
+        json_object_set_new(env, "provider", json_string(rows[i].provider));
+        json_object_set_new(env, "OS", json_string(rows[i].os));
+        json_object_set_new(env, "isa", json_string("best"));
+        swap_id(j, "linear_i2s", rows[i].id);
+        set(j, "quantization.types_used", json_pack("[ss]", "f16", "i2s_r16"));
+        if (rows[i].fits)
+            dump_accepted(j);
+        else
+            refused(j, 9, "beyond environment.provider", rows[i].id);
         json_decref(j);
     }
 }
@@ -1018,6 +1052,7 @@ int main(void)
         cmocka_unit_test(X_1_too_many_too_long_twice),
         cmocka_unit_test(X_3_operations_must_be_there),
         cmocka_unit_test(evidence_must_fit),
+        cmocka_unit_test(no_kernel_is_beyond_the_provider),
         cmocka_unit_test(facts_of_the_model),
         cmocka_unit_test(identical_needs_two_runs),
         cmocka_unit_test(not_json),
