@@ -515,15 +515,45 @@ FAST(bnet_decode_step, bnet_cu_decode_args)
 
 /* ---- rows of matrices ---- */
 
+typedef float four __attribute__((vector_size(16)));
+
+static four products(const float *w, const float *x)
+{
+    four a, b;
+    memcpy(&a, w, sizeof a);
+    memcpy(&b, x, sizeof b);
+    return a * b;
+}
+
+/* Element k is added to sum k % 16. */
+static float head_dot(const float *w, const float *x, uint32_t n)
+{
+    four s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+    uint32_t k = 0;
+    for (; k + 16 <= n; k += 16) {
+        s0 += products(w + k, x + k);
+        s1 += products(w + k + 4, x + k + 4);
+        s2 += products(w + k + 8, x + k + 8);
+        s3 += products(w + k + 12, x + k + 12);
+    }
+    float acc[16];
+    memcpy(acc, (four[4]){s0, s1, s2, s3}, sizeof acc);
+    for (uint32_t i = 0; k + i < n; i++)
+        acc[i] += w[k + i] * x[k + i];
+    return ref_fold16(acc);
+}
+
+/* A row is read once for all tokens. */
 static void head(const bnet_cu_head_args *a, int type)
 {
-    for (uint32_t t = 0; t < a->n_tokens; t++)
-        for (uint32_t r = 0; r < a->m.n_rows; r++) {
-            float acc[16] = {0};
-            for (uint32_t k = 0; k < a->m.k; k++)
-                acc[k % 16] += ref_value(&a->m, type, r, (int)k) * a->x[(uint64_t)t * a->ldx + k];
-            a->y[(uint64_t)t * a->ld + r] = ref_fold16(acc);
-        }
+    float *w = malloc(a->m.k * sizeof *w);
+    for (uint32_t r = 0; r < a->m.n_rows; r++) {
+        for (uint32_t k = 0; k < a->m.k; k++)
+            w[k] = ref_value(&a->m, type, r, (int)k);
+        for (uint32_t t = 0; t < a->n_tokens; t++)
+            a->y[(uint64_t)t * a->ld + r] = head_dot(w, a->x + (uint64_t)t * a->ldx, a->m.k);
+    }
+    free(w);
 }
 
 static void embed(const bnet_cu_embed_args *a, int type)
