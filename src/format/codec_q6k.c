@@ -33,12 +33,21 @@ static void pack(const int8_t q[256], block_q6_k *b)
     }
 }
 
+/* The nearest code, of two the even one; NaN becomes the lowest. The sum has no room for fractions:
+ * rintf is a call where the instruction is not part of every CPU. */
+static int nearest(float x)
+{
+    x = x > -32 ? x : -32;
+    x = x < 31 ? x : 31;
+    return (int)(x + 12582912.0f - 12582912.0f); /* 1.5 * 2^23 */
+}
+
 /* Codes of one sub-block for a given step; returns the squared error they leave. */
 static float quantise(const float *x, float step, int8_t *q)
 {
     float inverse = step != 0 ? 1.0f / step : 0, error = 0;
     for (int i = 0; i < SUB; i++) {
-        int code = bnet_code(rintf(x[i] * inverse), -32, 31);
+        int code = nearest(x[i] * inverse);
         float e = x[i] - step * (float)code;
         q[i] = (int8_t)code;
         error += e * e;
@@ -51,7 +60,7 @@ static float fit(const float *x, float inverse, float *explained)
 {
     float xq = 0, qq = 0;
     for (int i = 0; i < SUB; i++) {
-        float code = (float)bnet_code(rintf(x[i] * inverse), -32, 31);
+        float code = (float)nearest(x[i] * inverse);
         xq += x[i] * code;
         qq += code * code;
     }
