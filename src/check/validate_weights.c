@@ -38,7 +38,18 @@ static bool encode_rows(kernel_case *c, bool ternary, bool blocks, size_t row_by
     return ok;
 }
 
-/* Formats without an encoder, byte by byte: any nibbles behind a sane scale. */
+/* Byte by byte: any codes behind a sane scale. Q6_K has an encoder, which searches: it would take
+ * longer than all that is done with the weights. */
+static void craft_q6_k(kernel_case *c)
+{
+    for (uint64_t at = 0; at < c->tensor.n_bytes; at += 210) {
+        for (int i = 0; i < 208; i++)
+            c->bytes[at + (uint64_t)i] = (uint8_t)bnet_case_random(&c->seed);
+        bnet_put_u16(c->bytes + at + 208, bnet_f32_to_f16(1.0f / 4096));
+    }
+}
+
+/* The same for a format without an encoder. */
 static void craft_iq4_nl(kernel_case *c)
 {
     for (uint64_t at = 0; at < c->tensor.n_bytes; at += 18) {
@@ -86,7 +97,7 @@ static bool type_of(const bnet_kernel_record *k, bnet_type *out, bool *ternary)
 
 bitnet_status bnet_case_weight(kernel_case *c, const char **skip, bitnet_error *err)
 {
-    bool ternary, crafted;
+    bool ternary;
     uint64_t row_bytes = 0;
     bnet_type type = BNET_F32;
     if (!type_of(c->rec, &type, &ternary)) {
@@ -97,7 +108,6 @@ bitnet_status bnet_case_weight(kernel_case *c, const char **skip, bitnet_error *
         *skip = "k does not fit the blocks of the format";
         return BITNET_OK;
     }
-    crafted = type == BNET_IQ4_NL || type == BNET_IQ2_BN;
     c->ternarise = ternary && type == BNET_F32;
     c->tensor = (bnet_tensor){.name = "synthetic.weight",
                               .n_dims = 2,
@@ -112,7 +122,9 @@ bitnet_status bnet_case_weight(kernel_case *c, const char **skip, bitnet_error *
         craft_iq4_nl(c);
     else if (type == BNET_IQ2_BN)
         craft_iq2_bn(c, (size_t)row_bytes);
-    else if (!encode_rows(c, ternary, type == BNET_TQ2_0, (size_t)row_bytes) && !crafted)
+    else if (type == BNET_Q6_K)
+        craft_q6_k(c);
+    else if (!encode_rows(c, ternary, type == BNET_TQ2_0, (size_t)row_bytes))
         *skip = "the format has no encoder";
     return BITNET_OK;
 }
