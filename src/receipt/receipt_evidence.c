@@ -38,10 +38,13 @@ static uint32_t needs_of(const char *isa)
     return bnet_cpu_isa_needs(isa, &needs, NULL) == BITNET_OK ? needs : 0;
 }
 
-/* Is the instruction set that of a provider which is preferred to p? */
-static bool is_preferred(const char *isa, const bnet_provider *p)
+/* Is the instruction set that of a provider which is preferred to p, or of another architecture? */
+static bool is_beyond(const char *isa, const bnet_provider *p)
 {
     const bnet_provider *q;
+    uint32_t has = needs_of(p->isa), needs = needs_of(isa), arm = arm_features;
+    if ((has & arm && needs & ~arm) || (has & ~arm && needs & arm))
+        return true;
     for (size_t i = 0; (q = bnet_provider_at(i)) != NULL && q != p; i++)
         if (q->device == BNET_DEV_CPU && q->isa && strcmp(q->isa, isa) == 0)
             return true;
@@ -55,7 +58,7 @@ static bool serves_ternary(checking *c, const bnet_provider *p)
     for (size_t i = 0; i < n_ids(c); i++) {
         const bnet_kernel_record *k = bnet_kernel_row_find(id_at(c, i));
         if (k && k->op == BNET_OP_LINEAR && bnet_format_ternary(k->format) &&
-            is_preferred(k->isa, p))
+            is_beyond(k->isa, p))
             return no(c, "kernel %s is beyond environment.provider %s", k->id, p->name);
     }
     return true;

@@ -901,6 +901,8 @@ static void no_kernel_is_beyond_the_provider(void **state)
         {"Linux 6 x86_64", "fallback", "linear_i2s.avx2", false},
         {"Linux 6 aarch64", "i8mm", "gemv_i2s_r16.sve", true},
         {"Linux 6 aarch64", "dotprod", "gemv_i2s_r16.i8mm", false},
+        {"Linux 6 armv8l", "i8mm", "gemv_i2s_r16.sve", true},
+        {"Linux 6 i686", "amx", "gemv_i2s_r16.dotprod", false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         json_t *j = json_load_file(good, 0, NULL), *env = json_object_get(j, "environment");
