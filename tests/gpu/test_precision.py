@@ -155,8 +155,8 @@ def test_specialising_the_cpu_is_told():
     fails(12, *ask(), "--device", "cpu", "--gpu-specialise", "--strict", env={}, says="nothing is compiled; omit it")
 
 
-def validated(code, **env):
-    r = run("validate", "--device", "cuda", "--quick", "--json", env=with_gpu(90, **env))
+def validated(code, *args, **env):
+    r = run("validate", "--device", "cuda", "--quick", "--json", *args, env=with_gpu(90, **env))
     check(r.code == code, f"exit {r.code}: {r.err[:300]}")
     rows = {}
     for a in json.loads(r.out)["accuracy"]:
@@ -172,10 +172,10 @@ def test_V_2_validate_checks_single_operations():
                    "qk256_gpu_gemv", "add_gpu", "mul_gpu", "relu2_gpu", "silu_gpu", "glu_relu2_gpu", "glu_silu_gpu", "softmax_gpu",
                    "argmax_gpu"):
         check("pass" in rows[kernel] and "fail" not in rows[kernel], f"{kernel}: {rows[kernel]}")
-    rows = validated(7, WRONG="bnet_matmul_bf16_nn")
-    check("fail" in rows["matmul_nn_bf16_gpu"], rows["matmul_nn_bf16_gpu"])
-    check("fail" not in rows["matmul_nn_bf16_gpu_ref"], rows["matmul_nn_bf16_gpu_ref"])
-    rows = validated(7, WRONG="bnet_softmax")  # not-a-number as the first of the values
+    for code, kernel in (7, "matmul_nn_bf16_gpu"), (0, "matmul_nn_bf16_gpu_ref"):
+        rows = validated(code, "--kernel", kernel, WRONG="bnet_matmul_bf16_nn")
+        equal("fail" in rows[kernel], code == 7, f"{kernel}: {rows[kernel]}")
+    rows = validated(7, "--kernel", "softmax_gpu", WRONG="bnet_softmax")  # not-a-number as the first of the values
     check("pass" not in rows["softmax_gpu"] and "fail" in rows["softmax_gpu"], rows["softmax_gpu"])
 
 
