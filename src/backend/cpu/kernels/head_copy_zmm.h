@@ -4,16 +4,10 @@
 #ifndef BNET_KERNELS_HEAD_COPY_ZMM_H
 #define BNET_KERNELS_HEAD_COPY_ZMM_H
 
-#include "backend/cpu/kernels.h"
-
 #include <immintrin.h>
 
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 64")
-#endif
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/kernels/unroll.h"
 
 enum { EIGHT = BNET_COPY_INPUTS, GROUPS = 3 /* at once */ };
 

@@ -5,13 +5,7 @@
 #include <smmintrin.h>
 
 #include "backend/cpu/kernels/r16.h"
-
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 64")
-#endif
+#include "backend/cpu/kernels/unroll.h"
 
 typedef __m128i vec;
 enum { PARTS = 4 };
