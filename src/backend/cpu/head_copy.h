@@ -14,7 +14,7 @@ enum {
     BNET_COPY_ROWS = 8,         /* of a group */
     BNET_COPY_INPUTS = 8,       /* in the order of lines */
     BNET_COPY_EIGHTS = 2,       /* of these that are scanned together, at most */
-    BNET_COPY_CALL = 16,        /* inputs of these */
+    BNET_COPY_CALL = BNET_COPY_INPUTS * BNET_COPY_EIGHTS,
     BNET_COPY_LINE = 64,        /* bytes */
     BNET_COPY_TILE = 128,       /* columns of a tile of inputs */
     BNET_COPY_HIGH = 254,       /* what a high part counts */
