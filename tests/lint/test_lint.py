@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Breaks every rule of tools/lint once, in a tree made for it, and looks whether exactly that breach is named. Rows that
-expect nothing are the look-alikes a careless pattern would take for a breach."""
+expect nothing are the look-alikes a careless pattern would take for a breach. And this tree keeps the rules."""
+import importlib.machinery
+import importlib.util
 import os
 import subprocess
 import sys
@@ -138,28 +140,42 @@ def write(root, path, text):
         f.write(text)
 
 
-def lint(root):
+def load(path):
+    loader = importlib.machinery.SourceFileLoader("lint", path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("lint", loader))
+    sys.dont_write_bytecode = True
+    loader.exec_module(module)
+    return module
+
+
+def fails_a_row(rules, name, path, text, expected):
+    with tempfile.TemporaryDirectory() as root:
+        for header in HEADERS:
+            write(root, header, OPEN)
+        write(root, path, text)
+        found = [row[:3] for row in rules.Lint(root).run()]
+    want = [(os.path.dirname(path) if rule == "room-length" else path, line, rule) for line, rule in expected]
+    if found != want:
+        print(f"FAILED {name}: expected {want}, found {found}")
+    return found != want
+
+
+def fails_as_a_command(root, code, says):
     run = subprocess.run([os.path.join(ROOT, "tools", "lint"), "--root", root], capture_output=True, text=True, check=False)
-    found = []
-    for row in run.stdout.splitlines():
-        path, line, rest = row.split(":", 2)
-        found.append((path, int(line), rest.split("]")[0].strip(" [")))
-    return found, run.returncode
+    wrong = run.returncode != code or says not in run.stdout + run.stderr
+    if wrong:
+        print(f"FAILED tools/lint --root {root}: status {run.returncode}, no {says!r} in:\n{run.stdout}{run.stderr}")
+    return wrong
 
 
 def main():
-    failed = 0
-    for name, path, text, expected in ROWS:
-        with tempfile.TemporaryDirectory() as root:
-            for header in HEADERS:
-                write(root, header, OPEN)
-            write(root, path, text)
-            found, status = lint(root)
-        want = [(os.path.dirname(path) if rule == "room-length" else path, line, rule) for line, rule in expected]
-        if found != want or status != (1 if want else 0):
-            failed += 1
-            print(f"FAILED {name}: expected {want}, found {found}, status {status}")
-    print(f"{len(ROWS) - failed} passed, {failed} failed, 0 skipped")
+    rules = load(os.path.join(ROOT, "tools", "lint"))
+    failed = sum(fails_a_row(rules, *row) for row in ROWS)
+    with tempfile.TemporaryDirectory() as root:
+        write(root, "src/base/a.c", OPEN + "\tint f(void);\n")
+        failed += fails_as_a_command(root, 1, "src/base/a.c:2: [tab] indent with spaces\n")
+    failed += fails_as_a_command(ROOT, 0, "lint: clean\n")
+    print(f"{len(ROWS) + 2 - failed} passed, {failed} failed, 0 skipped")
     return 1 if failed else 0
 
 

@@ -1,5 +1,5 @@
-/* unroll.h - how kernels ask a compiler to put functions in place and to unroll loops whose sums are
- * to stay in registers. */
+/* unroll.h - how kernels ask a compiler to put functions in place and to unroll loops whose sums
+ * are to stay in registers. */
 #ifndef BNET_KERNELS_UNROLL_H
 #define BNET_KERNELS_UNROLL_H
 
