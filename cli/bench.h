@@ -87,8 +87,9 @@ int check_alone(const bench_plan *p, option_key mode);
 
 /* ---- bench_rows.c ---- */
 
-char *cpu_name(void);                   /* to be freed */
-double peak_of(const bitnet_limits *l); /* Gop/s that gop_s is held against; 0: not measured */
+char *cpu_name(void);                       /* to be freed */
+double peak_of(const bitnet_limits *l);     /* Gop/s that gop_s is held against; 0: not measured */
+double share_of(double part, double whole); /* not a number where the whole is not known */
 json_t *row_json(const bench_plan *p, const bench_row *r);
 void print_head(const bench_plan *p, const char *model);
 void print_limits(const bitnet_limits *l);

@@ -1,6 +1,8 @@
 /* bench_profile.c - what bench shows beside tokens per second: where the time of a step goes,
  * kernels one by one, and of a GPU how they were launched, memory as computed and as taken, how
  * fast weights were brought. */
+#include <math.h>
+
 #include "bench.h"
 
 enum { TIMES_MAX = 256, ENTRIES_MAX = 64 };
@@ -254,11 +256,6 @@ typedef struct rates {
     const bench_side *side;
 } rates;
 
-static double share(double part, double whole)
-{
-    return whole > 0 ? part / whole : 0;
-}
-
 /* How a GPU was used, and by how much. */
 static void print_launched(const bitnet_kernel_rate *r)
 {
@@ -277,7 +274,7 @@ static void print_rate(void *user, const bitnet_kernel_rate *r)
 {
     const rates *t = user;
     const bitnet_limits *l = &t->side->limits;
-    double of_read = share(r->gb_s, l->read_gb_s), of_peak = share(r->gop_s, peak_of(l));
+    double of_read = share_of(r->gb_s, l->read_gb_s), of_peak = share_of(r->gop_s, peak_of(l));
     const bitnet_kernel_query *s = &r->shape;
     if (opt_json(t->plan->args)) {
         json_t *j = j_object("test:t threads:i kernel:t format:t m:n n:n k:n ms:f gb_s:f "
@@ -296,10 +293,13 @@ static void print_rate(void *user, const bitnet_kernel_rate *r)
     out_printf("  %-26s %4llu x %6llu x %6llu %10.4f ms ", r->kernel, (unsigned long long)s->m,
                (unsigned long long)s->n, (unsigned long long)s->k, r->ms);
     if (s->m == 1)
-        out_printf("%9.2f GB/s  %5.1f %% of the read limit", r->gb_s, 100 * of_read);
+        out_printf("%9.2f GB/s ", r->gb_s);
     else
-        out_printf("%9.1f Gop/s %5.1f %% of %s", r->gop_s, 100 * of_peak,
-                   l->n_peaks ? l->peaks[0].name : "nothing");
+        out_printf("%9.1f Gop/s", r->gop_s);
+    if (s->m == 1 && isfinite(of_read))
+        out_printf(" %5.1f %% of the read limit", 100 * of_read);
+    if (s->m > 1 && isfinite(of_peak))
+        out_printf(" %5.1f %% of %s", 100 * of_peak, l->peaks[0].name);
     out_puts(r->chosen ? ", chosen\n" : "\n");
 }
 

@@ -14,8 +14,7 @@ void test_name(const bitnet_bench_test *t, char *buf, size_t cap)
         snprintf(buf, cap, "%s%d", t->prompt ? "pp" : "tg", t->n_tokens);
 }
 
-/* Not a number where the limit is not known. */
-static double share(double part, double whole)
+double share_of(double part, double whole)
 {
     return whole > 0 ? part / whole : NAN;
 }
@@ -71,8 +70,8 @@ json_t *row_json(const bench_plan *p, const bench_row *r)
         "compiler:t cpu:t kv:t precision:t name:t value:f",
         r->what, l->n_threads, r->test.depth, r->tok_s.median, r->tok_s.spread, r->tok_s.min,
         r->tok_s.max, r->tok_s.n, r->gb_s, l->read_gb_s, l->read_best_gb_s,
-        share(r->gb_s, l->read_gb_s), r->gop_s, peak_of(l), l->n_peaks ? l->peaks[0].name : "",
-        share(r->gop_s, peak_of(l)), r->n_rebuilt, peaks_json(l), kernel_list(r), r->model,
+        share_of(r->gb_s, l->read_gb_s), r->gop_s, peak_of(l), l->n_peaks ? l->peaks[0].name : "",
+        share_of(r->gop_s, peak_of(l)), r->n_rebuilt, peaks_json(l), kernel_list(r), r->model,
         r->device, r->load_ms, r->rss_mb, bitnet_version(), BITNET_COMMIT, COMPILER, p->cpu,
         opt_text(p->args, OPT_KV), opt_text(p->args, OPT_PRECISION), r->name, r->tok_s.median);
 }
@@ -123,8 +122,8 @@ void print_row(const bench_plan *p, const bench_row *r)
     }
     out_printf("%-8s %7d %7d %10.2f %6.1f %% %8.2f %12s %9.1f %9s\n", r->what, l->n_threads,
                r->test.depth, r->tok_s.median, 100 * r->tok_s.spread, r->gb_s,
-               percent(share(r->gb_s, l->read_gb_s), of_read, sizeof of_read), r->gop_s,
-               percent(share(r->gop_s, peak_of(l)), of_peak, sizeof of_peak));
+               percent(share_of(r->gb_s, l->read_gb_s), of_read, sizeof of_read), r->gop_s,
+               percent(share_of(r->gop_s, peak_of(l)), of_peak, sizeof of_peak));
     if (r->test.n_sessions && opt_given(p->args, OPT_KV_POOL))
         out_printf("         %zu tokens computed again: a cache of %lld MB for all, %s\n",
                    r->n_rebuilt, (long long)opt_int(p->args, OPT_KV_POOL),

@@ -179,10 +179,23 @@ static int open_engine(const bench_source *src, bench_side *s)
     return rc ? rc : interrupted();
 }
 
+/* Without the limits there are the threads alone. */
+static int measure_limits(bench_side *s)
+{
+    bitnet_error err = {0};
+    bitnet_limits_init(&s->limits);
+    s->limits.n_threads = bitnet_runtime_threads(s->runtime);
+    if (opt_on(&s->args, OPT_NO_LIMITS))
+        return EXIT_OK;
+    progress_begin(UNIT_NONE, "measuring what the machine can do");
+    int rc = outcome(bitnet_limits_measure(s->runtime, &s->limits, &err), &err);
+    progress_end();
+    return rc;
+}
+
 int side_open(const bench_plan *p, const bench_source *src, int n_threads, const char *isa,
               bench_side *s)
 {
-    bitnet_error err = {0};
     *s = (bench_side){.args = *p->args};
     if (isa)
         s->args.values[OPT_ISA].text = isa;
@@ -190,11 +203,9 @@ int side_open(const bench_plan *p, const bench_source *src, int n_threads, const
     progress_begin(UNIT_BYTES, "loading %s", source_name(src));
     int rc = open_runtime(&s->args, n_threads, &s->runtime);
     rc = rc ? rc : open_engine(src, s);
-    s->load_ms = now_ms() - start;
-    progress_begin(UNIT_NONE, "measuring what the machine can do");
-    bitnet_limits_init(&s->limits);
-    rc = rc ? rc : outcome(bitnet_limits_measure(s->runtime, &s->limits, &err), &err);
     progress_end();
+    s->load_ms = now_ms() - start;
+    rc = rc ? rc : measure_limits(s);
     return rc ? rc : open_bench(p, s);
 }
 

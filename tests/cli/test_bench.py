@@ -9,17 +9,18 @@ import time
 
 from harness import check, equal, expect, fails, main, model, run, start, temp, write
 
-TINY = ("bench", "--synthetic", "nano", "--repeat", "2")
+MEASURED = ("bench", "--synthetic", "nano", "--repeat", "2")
+TINY = (*MEASURED, "--no-limits")  # where limits are not what is looked at
 FIELDS = ("test threads depth tok_s spread min max runs gb_s read_limit_gb_s share_of_read_limit gop_s peak_gop_s "
           "peak_instruction share_of_peak peaks kernels model device version commit compiler cpu name value").split()
 
 
-def rows(*args, **kw):
-    return [json.loads(line) for line in expect(0, *TINY, *args, "--json", **kw).out.splitlines()]
+def rows(*args, of=TINY, **kw):
+    return [json.loads(line) for line in expect(0, *of, *args, "--json", **kw).out.splitlines()]
 
 
 def test_rows_have_their_fields():
-    found = rows("--tests", "pp16,tg4", "--threads", "1,2", "--depth", "0,8")
+    found = rows("--tests", "pp16,tg4", "--threads", "1,2", "--depth", "0,8", of=MEASURED)
     equal([(r["threads"], r["depth"], r["test"]) for r in found],
           [(t, d, n) for t in (1, 2) for d in (0, 8) for n in ("pp16", "tg4")], "rows")
     for r in found:
@@ -35,6 +36,19 @@ def test_rows_have_their_fields():
     equal([r["name"] for r in found[:4]], ["pp16", "tg4", "pp16@d8", "tg4@d8"], "names")
 
 
+def test_without_limits():
+    """Rates are there, shares of what was not measured are null, and text has no line of limits and no nan."""
+    r = rows("--tests", "tg4", "--threads", "1,2")
+    equal([(x["threads"], x["read_limit_gb_s"], x["share_of_read_limit"], x["share_of_peak"], x["peaks"]) for x in r],
+          [(1, 0, None, None, {}), (2, 0, None, None, {})], "limits")
+    check(all(x["gb_s"] > 0 and x["gop_s"] > 0 for x in r), f"{r}")
+    for args in (("--tests", "pp8,tg4"), ("--kernels",)):
+        out = expect(0, *TINY, *args, "--threads", "1").out
+        check("nan %" not in out and "\nlimit" not in out and "read limit" not in out, out)
+        check("% of the read limit" in expect(0, *MEASURED, *args, "--threads", "1").out or "--tests" in args, "with limits")
+    fails(2, *TINY, "--serve", says="--no-limits has no meaning with --serve")
+
+
 def test_kernels_are_those_that_ran():
     """4 tokens and one more, after one of the prompt: six heads per run; another instruction set, other kernels."""
     def calls(*args):
@@ -46,7 +60,7 @@ def test_kernels_are_those_that_ran():
 
 
 def test_text_is_a_table():
-    out = expect(0, *TINY, "--tests", "pp8,tg4", "--threads", "1").out
+    out = expect(0, *MEASURED, "--tests", "pp8,tg4", "--threads", "1").out
     lines = out.splitlines()
     check(lines[0].startswith("synthetic:nano/q8_0 on ") and lines[1].split()[:3] == ["test", "threads", "depth"], out)
     check(any(x.startswith("limit") for x in lines) and any(x.startswith("pp8 ") for x in lines), out)
@@ -55,7 +69,7 @@ def test_text_is_a_table():
 
 def test_a_model_file():
     r = [json.loads(x) for x in expect(0, "bench", "-m", model("nano"), "--tests", "tg2", "-r", "1", "--threads", "auto",
-                                          "--json").out.splitlines()]
+                                          "--no-limits", "--json").out.splitlines()]
     equal([x["model"] for x in r], [os.path.basename(model("nano"))], "the file is named")
 
 
@@ -128,7 +142,7 @@ def test_compare():
         check(r["row_a"]["kernels"] == r["row_b"]["kernels"], f"{r}")
     heads = json.loads(expect(0, *TINY, "--tests", "tg4", "--threads", "1", "--compare", "f16,q8_0", "--json").out)
     equal([heads["row_a"]["model"], heads["row_b"]["model"]], ["synthetic:nano/f16", "synthetic:nano/q8_0"], "two heads")
-    files = json.loads(expect(0, "bench", "--tests", "tg2", "-r", "1", "--compare", f"{model('nano')},{model('nano')}", "--json").out)
+    files = json.loads(expect(0, "bench", "--tests", "tg2", "-r", "1", "--no-limits", "--compare", f"{model('nano')},{model('nano')}", "--json").out)
     equal(files["row_a"]["model"], os.path.basename(model("nano")), "two files")
     check("ratio" in expect(0, *TINY, "--tests", "tg4", "--threads", "1", "--compare", "nano,nano").out, "text")
     fails(12, *TINY, "--tests", "tg4", "--compare", "neon,avx2", says="avx2|neon")
@@ -181,7 +195,7 @@ def test_KV_2_pool():
     expect(1, *TINY, "--tests", "bt4", "--depth", "4000", "--threads", "1", "--kv-pool", "1", says="the whole cache pool has 16")
 
 
-CROWDED = ("bench", "--synthetic", "nano", "--crowded", "-r", "1", "--tests", "tg4")
+CROWDED = ("bench", "--synthetic", "nano", "--crowded", "-r", "1", "--tests", "tg4", "--no-limits")
 
 
 def processes(of):
@@ -225,7 +239,7 @@ def test_crowded_rows():
 
 def test_crowded_leaves_nobody_behind():
     for sent, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
-        p = start("bench", "--synthetic", "nano", "--crowded", "-r", "1000", "--threads", "1")
+        p = start("bench", "--synthetic", "nano", "--crowded", "-r", "1000", "--threads", "1", "--no-limits")
         until, seen, cpus = time.monotonic() + 60, {}, len(os.sched_getaffinity(0))
         while time.monotonic() < until and not ("R" in seen.values() and len(seen) >= cpus):  # all are there, one is at work
             seen = processes(p.pid)
@@ -257,8 +271,8 @@ def test_servers_refuse():
     fails(2, "bench", "--server", "http://127.0.0.1:1", "--serve", says="--serve has no meaning with --server: leave one of them out")
     for args in (("--streams", "2"), ("--rate", "3"), ("--api-key", "k"), ("--new-tokens", "4"), ("--load-model", "m")):
         fails(2, "bench", "--serve", *args, says=f"{args[0]} has no meaning with --serve: it is for a server that runs: --server URL")
-    fails(2, *TINY, "--serve", "--threads", "1,2", says="--threads: '1,2' has 2 numbers, and --serve measures with one; run it once for each")
-    fails(2, *TINY, "--serve", says="BITNET_NUM_THREADS: '1,2' has 2 numbers", env={"BITNET_NUM_THREADS": "1,2"})
+    fails(2, *MEASURED, "--serve", "--threads", "1,2", says="--threads: '1,2' has 2 numbers, and --serve measures with one; run it once for each")
+    fails(2, *MEASURED, "--serve", says="BITNET_NUM_THREADS: '1,2' has 2 numbers", env={"BITNET_NUM_THREADS": "1,2"})
 
 
 def words_of(pid, kind):
