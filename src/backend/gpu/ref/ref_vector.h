@@ -121,38 +121,33 @@ REF_KERNEL(bnet_ref_gather, ref_gather_args)
         a.y[i] = a.x[(uint64_t)a.rows[r] * n + i % n];
 }
 
-/* one thread per row: k passes, each finds the best below the last found */
+/* one thread per row: the best so far are kept in order, equal ones by position */
 REF_KERNEL(bnet_ref_topk, ref_topk_args)
 {
     uint64_t t = REF_THREAD;
-    if (t >= (uint64_t)a.m)
+    if (t >= (uint64_t)a.m || a.k < 1)
         return;
     const float *x = a.x + t * (uint64_t)a.n;
-    float last = 0;
-    int32_t at = -1;
-    for (int j = 0; j < a.k; j++) {
-        float best = 0;
-        int32_t found = -1;
-        for (int32_t i = 0; i < a.n; i++) {
-            float v = x[i];
-            if (!(v >= -3.4028234663852886e38f && v <= 3.4028234663852886e38f))
-                continue;
-            if (j > 0 && (v > last || (v == last && i <= at)))
-                continue;
-            if (found < 0 || v > best) {
-                best = v;
-                found = i;
-            }
+    float *value = a.value + t * (uint64_t)a.k, worst = 0;
+    int32_t *index = a.index + t * (uint64_t)a.k, n_found = 0;
+    for (int32_t i = 0; i < a.n; i++) {
+        float v = x[i];
+        if (!(v >= -3.4028234663852886e38f && v <= 3.4028234663852886e38f))
+            continue;
+        if (n_found == a.k && !(v > worst))
+            continue;
+        int32_t j = n_found < a.k ? n_found++ : a.k - 1;
+        for (; j > 0 && v > value[j - 1]; j--) {
+            value[j] = value[j - 1];
+            index[j] = index[j - 1];
         }
-        a.value[t * (uint64_t)a.k + (uint64_t)j] = best;
-        a.index[t * (uint64_t)a.k + (uint64_t)j] = found;
-        last = best;
-        at = found;
-        if (found < 0) {
-            for (j++; j < a.k; j++)
-                a.index[t * (uint64_t)a.k + (uint64_t)j] = -1;
-            break;
-        }
+        value[j] = v;
+        index[j] = i;
+        worst = value[n_found - 1];
+    }
+    for (; n_found < a.k; n_found++) {
+        value[n_found] = 0;
+        index[n_found] = -1;
     }
 }
 
