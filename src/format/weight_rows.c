@@ -34,11 +34,15 @@ static size_t stored_row_bytes(const bnet_tensor *t)
 
 /* ---- repacking ---- */
 
-/* ORs trits into a zeroed row. */
+/* Trits to a row, a multiple of 128 of them. */
 static void pack_row(uint8_t *row, const int8_t *trits, size_t n_padded)
 {
-    for (size_t i = 0; i < n_padded; i++)
-        row[32 * (i / 128) + i % 32] |= (uint8_t)((trits[i] + 1) << (6 - 2 * (i % 128 / 32)));
+    for (size_t b = 0; b < n_padded / 128; b++) {
+        const int8_t *t = trits + 128 * b;
+        for (size_t i = 0; i < 32; i++)
+            row[32 * b + i] = (uint8_t)((t[i] + 1) << 6 | (t[32 + i] + 1) << 4 |
+                                        (t[64 + i] + 1) << 2 | (t[96 + i] + 1));
+    }
 }
 
 /* Trits of one row of floats: 0 or +-magnitude. Returns how many values are neither. */
