@@ -47,7 +47,7 @@ enum {
     BNET_TEMP_PANEL_SUMS = 512 * 32,   /* of 512 tokens and 8 rows */
     BNET_TEMP_SUMS = 4096 * 8 * 4,     /* of 8 tokens, for the rows of WIDE at K = 128 */
     BNET_TEMP_TILES = 512 * 1024,      /* AMX: a batch of tokens */
-    BNET_TEMP_RING = 8 * 2 * 1024,     /* AMX: 8 steps of two tiles */
+    BNET_TEMP_RING = 4 * 2 * 1024,     /* AMX: 4 steps of two tiles */
     BNET_TEMP_TILE_SUMS = 4 * 16 * 64, /* AMX: four tiles */
     BNET_TEMP_ROWS = 3 * (BNET_MAX_HEAD_DIM + 16) * 4, /* attention: a key, a query, a result */
     BNET_TEMP_QUERIES = 4 * BNET_MAX_HEAD_DIM * 4,     /* attention: the queries of a pack */

@@ -212,7 +212,9 @@ static void check_row(const bnet_kernel_record *r)
             check_case(r, (r16_case){384, 35, m, m % FILLS, m % 2});
     if (takes(r, 515)) { /* more rows than a block, more tokens than a tile */
         check_case(r, (r16_case){128, 300, 515, RANDOM, 0});
-        check_case(r, (r16_case){256, 70, 50, RANDOM, 1}); /* two groups are left over */
+        check_case(r, (r16_case){256, 70, 50, RANDOM, 1});   /* two groups are left over */
+        check_case(r, (r16_case){256, 530, 27, RANDOM, 1});  /* copied, in two parts */
+        check_case(r, (r16_case){16512, 512, 9, RANDOM, 1}); /* too long for that */
         check_case(r, (r16_case){6912, 100, 33, RANDOM, 0});
         check_case(r, (r16_case){4096, 40, 150, RANDOM, 0}); /* two batches */
         check_case(r, (r16_case){32768, 40, 9, HIGHEST, 1});
