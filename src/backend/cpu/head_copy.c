@@ -48,12 +48,13 @@ void bnet_copy_clear(bnet_head_eight *to, size_t n_cols)
     memset(to->high_sum, 0, sizeof to->high_sum);
 }
 
-/* A value three times as large as they are in the mean still fits 8 bits: of normal values one in
- * 370 has a high part, and the rest is a hundredth of them. The largest fits 16 bits in any case,
- * since it is at most sqrt(n) times the mean; that it does is made sure of all the same. */
+/* A value three and a half times as large as they are in the mean still fits 8 bits: of normal
+ * values one in 2,150 has a high part, which leaves most lines without, and the rest is a hundredth
+ * of them. The largest fits 16 bits in any case, since it is at most sqrt(n) times the mean; that
+ * it does is made sure of all the same. */
 static float unit_of(size_t n, float most, double length)
 {
-    return BNET_MAX((float)(3 * length / sqrt((double)n) / 127), most / (127.0f * BNET_COPY_HIGH));
+    return BNET_MAX((float)(3.5 * length / sqrt((double)n) / 127), most / (127.0f * BNET_COPY_HIGH));
 }
 
 /* What is summed up of an input. */
@@ -111,23 +112,8 @@ static bool all_zero(const int8_t *line)
     return any == 0;
 }
 
-/* 128 columns, which are 16 lines, in the order of tiles. */
-static void arrange_tile(const int8_t *low, int8_t *to)
-{
-    int8_t *odd = to + bnet_copy_tile_begin(BNET_COPY_EIGHTS);
-    for (size_t t = 0; t < BNET_COPY_INPUTS; t++)
-        for (size_t i = 0; i < 16; i++) {
-            const int8_t *eight = low + BNET_COPY_LINE * i + 8 * t;
-            memcpy(to + 64 * t + 4 * i, eight, 4);
-            memcpy(odd + 64 * t + 4 * i, eight + 4, 4);
-        }
-}
-
 void bnet_copy_finish(bnet_head_eight *to, size_t n_cols)
 {
-    for (size_t i = 0; i < n_cols / BNET_COPY_TILE; i++)
-        arrange_tile(to->low + BNET_COPY_INPUTS * BNET_COPY_TILE * i,
-                     to->tiles + bnet_copy_tile_bytes(BNET_COPY_TILE) * i);
     for (size_t i = 0; i < n_cols / 8; i++) {
         const int8_t *line = to->high + BNET_COPY_LINE * i;
         if (all_zero(line))

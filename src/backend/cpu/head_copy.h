@@ -16,7 +16,6 @@ enum {
     BNET_COPY_EIGHTS = 2,       /* of these that are scanned together, at most */
     BNET_COPY_CALL = BNET_COPY_INPUTS * BNET_COPY_EIGHTS,
     BNET_COPY_LINE = 64,        /* bytes */
-    BNET_COPY_TILE = 128,       /* columns of a tile of inputs */
     BNET_COPY_HIGH = 254,       /* what a high part counts */
     BNET_COPY_COLUMNS = 1 << 16 /* at most: sums stay below 255 * 127 * 2^16 < 2^31 */
 };
@@ -30,8 +29,6 @@ static inline size_t bnet_copy_group_bytes(size_t n_cols)
  * only the lines with one are there. Inputs that do not exist are zeros. */
 typedef struct bnet_head_eight {
     int8_t *low;   /* [n_cols / 8][input][8] */
-    int8_t *tiles; /* the same once more: [n_cols / 128][even fours, odd ones][eight][input][16][4]
-                      of all eights that are scanned together, those of this one on */
     int8_t *high;  /* [n_high][input][8] */
     uint32_t *lines; /* [n_high] which of n_cols / 8 these are, ascending */
     size_t n_high;
@@ -58,16 +55,6 @@ typedef void bnet_fn_head_copy(const uint8_t *groups, size_t n_groups, const bne
             for (size_t i = 0; i < n_eights; i++)                                                  \
                 one(groups, x + i, n_cols, y + BNET_COPY_CALL * g + BNET_COPY_INPUTS * i);         \
     }
-
-/* Bytes of the tiles of all eights together, and where in them those of one begin. */
-static inline size_t bnet_copy_tile_bytes(size_t n_cols)
-{
-    return n_cols / BNET_COPY_TILE * BNET_COPY_TILE * BNET_COPY_EIGHTS * BNET_COPY_INPUTS;
-}
-static inline size_t bnet_copy_tile_begin(size_t eight)
-{
-    return eight * BNET_COPY_INPUTS * BNET_COPY_LINE;
-}
 
 /* Writes row r of a group. Returns the length of what its codes times its scale differ by; a row of
  * weights so small that products could be lost has no codes, and differs by itself. */

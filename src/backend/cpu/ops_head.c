@@ -71,11 +71,9 @@ static size_t lay_out(const cpu_backend *be, const bnet_weight *w, uint8_t *base
     out->n_best = lay(base, &at, shares * BNET_TOP_ROWS * sizeof(size_t));
     out->plain = lay(base, &at, threads * top_padded(w->row_bytes));
     out->two = lay(base, &at, w->r4 ? BNET_TOP_ROWS / 2 * top_two_bytes(w) : 0);
-    int8_t *tiles = lay(base, &at, w->head->copy ? bnet_copy_tile_bytes(n) : 0);
     for (int i = 0; i < TOP_EIGHTS && w->head->copy; i++) {
         bnet_head_eight *e = &out->eights[i];
         e->low = lay(base, &at, BNET_COPY_INPUTS * n);
-        e->tiles = tiles ? tiles + bnet_copy_tile_begin((size_t)i) : NULL;
         e->high = lay(base, &at, BNET_COPY_INPUTS * n);
         e->lines = lay(base, &at, n / 8 * sizeof *e->lines);
     }

@@ -277,18 +277,14 @@ enum { MOST_INPUTS = BNET_COPY_EIGHTS * BNET_COPY_INPUTS };
 
 static void eights_new(bnet_head_eight e[BNET_COPY_EIGHTS], size_t n_cols)
 {
-    size_t n_bytes = BNET_MAX(bnet_copy_tile_bytes(n_cols), bnet_copy_tile_begin(BNET_COPY_EIGHTS));
-    int8_t *tiles = malloc(n_bytes);
     for (size_t i = 0; i < BNET_COPY_EIGHTS; i++)
         e[i] = (bnet_head_eight){.low = malloc(8 * n_cols),
-                                 .tiles = tiles + bnet_copy_tile_begin(i),
                                  .high = malloc(8 * n_cols),
                                  .lines = malloc(n_cols / 8 * sizeof(uint32_t))};
 }
 
 static void eights_free(bnet_head_eight e[BNET_COPY_EIGHTS])
 {
-    free(e[0].tiles);
     for (size_t i = 0; i < BNET_COPY_EIGHTS; i++)
         free(e[i].low), free(e[i].high), free(e[i].lines);
 }
