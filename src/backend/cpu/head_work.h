@@ -7,9 +7,9 @@
 #include "backend/cpu/head_input.h"
 
 enum {
-    TOP_CHUNK = 72, /* rows between two looks at the bounds, which stay in the second-level cache
-                       while all inputs pass; a multiple of 8, and of the 24 of the copy that
-                       AVX-512 scans at once */
+    TOP_CHUNK = 48, /* rows between two looks at the bounds, which stay in the second-level cache
+                       while all inputs pass; a multiple of 8, and of the 16 of Q6_K and the 24 of
+                       the copy that AVX-512 scans at once */
     TOP_MAX = 2048, /* k, at most */
     TOP_SHARE = 8,  /* more than 1 / TOP_SHARE of the rows: all of them is quicker */
     TOP_EIGHTS = (BNET_TOP_ROWS + BNET_COPY_INPUTS - 1) / BNET_COPY_INPUTS
