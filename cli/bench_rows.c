@@ -87,7 +87,7 @@ void print_head(const bench_plan *p, const char *model)
                    "spread", "GB/s", "of the limit", "Gop/s", "of peak");
 }
 
-/* "66.5 %"; "-" of a limit that was not measured (other devices). */
+/* "66.5 %"; "-" of a limit that was not measured (other devices, --no-limits). */
 static const char *percent(double part, char *buf, size_t cap)
 {
     if (isfinite(part))
