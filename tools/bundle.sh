@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
     echo "usage: tools/bundle.sh FOLDER" >&2
     exit 2
 }
-tests='test_kernels test_kernels_r16 test_kernels_vector test_attention test_head test_weights test_model test_self_test test_golden'
+tests='test_kernels test_kernels_r16 test_kernels_vector test_attention test_head test_head_copy test_head_kernels test_weights test_model test_self_test test_golden'
 shared=${BITNET_SHARED:-$PWD/../shared}
 mkdir -p build "$1"
 to=$(cd "$1" && pwd)

@@ -52,7 +52,7 @@ check() { # name program arguments...
         failed=1
     fi
 }
-for t in test_kernels test_kernels_r16 test_kernels_vector test_attention test_head test_weights test_model test_self_test; do check $t $t; done
+for t in test_kernels test_kernels_r16 test_kernels_vector test_attention test_head test_head_copy test_head_kernels test_weights test_model test_self_test; do check $t $t; done
 for model in nano story; do
     [ -e "$models/golden-$model.gguf" ] &&
         BITNET_GOLDEN_QUICK=1 check "golden $model" test_golden $model "$models/golden-$model.gguf"

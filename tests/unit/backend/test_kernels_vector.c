@@ -431,7 +431,7 @@ static void test_vector_rows(void **state)
         if (!ref)
             fail_msg("%s has no scalar row of its key to agree with", r->id);
         if (r->op == BNET_OP_LINEAR || r->op == BNET_OP_HEAD_SCAN)
-            continue; /* test_kernels.c, test_head.c */
+            continue; /* test_kernels.c, test_head_kernels.c */
         if (!run_of(r->op))
             fail_msg("%s: nothing here checks rows of op %s", r->id, bnet_op_name(r->op));
         if (!any_size(&r->m) || !any_size(&r->n) || !any_size(&r->k))
