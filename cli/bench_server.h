@@ -20,8 +20,8 @@ typedef struct word_list {
 
 /* ---- bench_server_options.c ---- */
 
-/* Fails if an option is given that has no meaning with --server or --serve, where one of them is.
- */
+/* Fails if an option is given that has no meaning with --server or --serve, where one of them is,
+ * or none without --server. */
 int check_server_options(const bench_plan *p);
 /* The command line of the server: the options of bench that serve has, too. */
 void server_words(const args *a, const char *model, word_list *out);

@@ -1,6 +1,6 @@
-/* bench_server_options.c - which options go with `bench --server` and `bench --serve`: the others
- * are refused before anything is measured; what the server of --serve has, too, becomes words for
- * it. */
+/* bench_server_options.c - which options go with `bench --server` and `bench --serve`, and which
+ * with --server alone: the others are refused before anything is measured; what the server of
+ * --serve has, too, becomes words for it. */
 #include <unistd.h>
 
 #include "bench_server.h"
@@ -37,10 +37,16 @@ static bool is_general(const option *o)
     return o->group == GROUP_GENERAL || o->key == OPT_FORMAT;
 }
 
+/* What a server that runs is asked, and how. */
+static bool is_load(const option *o)
+{
+    return IS_AMONG(o->key, OPT_STREAMS, OPT_RATE, OPT_DURATION, OPT_LOAD_PROMPT, OPT_LOAD_NEW,
+                    OPT_LOAD_MODEL, OPT_BENCH_KEY);
+}
+
 static bool url_takes(const option *o)
 {
-    return is_general(o) || IS_AMONG(o->key, OPT_SERVER_URL, OPT_STREAMS, OPT_RATE, OPT_DURATION,
-                                     OPT_LOAD_PROMPT, OPT_LOAD_NEW, OPT_LOAD_MODEL, OPT_BENCH_KEY);
+    return is_general(o) || o->key == OPT_SERVER_URL || is_load(o);
 }
 
 /* What is for a server that runs is not, though serve has an --api-key, too; --nvtx marks what the
@@ -64,24 +70,34 @@ static const char *remedy(option_key mode, const option *o)
                    : "what it measures is fixed; leave one of them out";
     if (url && serve_has(o))
         return "the server that runs decides that; give it to bitnet serve";
-    if (!url && url_takes(o))
+    if (!url && is_load(o))
         return "it is for a server that runs: --server URL";
     return "leave one of them out";
+}
+
+static int check_option(const args *a, const option *o)
+{
+    bool url = opt_given(a, OPT_SERVER_URL), own = opt_on(a, OPT_BENCH_SERVE);
+    option_key mode = url ? OPT_SERVER_URL : OPT_BENCH_SERVE;
+    if (!is_typed(a, o->key) || (url ? url_takes(o) : own ? own_takes(o) : !is_load(o)))
+        return EXIT_OK;
+    if (url || own)
+        return fail(EXIT_USAGE, "bench: %s has no meaning with %s: %s", o->dashed,
+                    option_at(mode)->dashed, remedy(mode, o));
+    return fail(EXIT_USAGE, "bench: %s has no meaning without --server URL, a server that runs",
+                o->dashed);
 }
 
 int check_server_options(const bench_plan *p)
 {
     const args *a = p->args;
-    bool url = opt_given(a, OPT_SERVER_URL);
-    option_key mode = url ? OPT_SERVER_URL : OPT_BENCH_SERVE;
-    for (size_t i = 0; i < N_OPTIONS && (url || opt_on(a, OPT_BENCH_SERVE)); i++) {
-        const option *o = option_at(i);
-        if (is_typed(a, o->key) && !(url ? url_takes(o) : own_takes(o)))
-            return fail(EXIT_USAGE, "bench: %s has no meaning with %s: %s", o->dashed,
-                        option_at(mode)->dashed, remedy(mode, o));
-    }
+    int rc = EXIT_OK;
+    for (size_t i = 0; i < N_OPTIONS && rc == EXIT_OK; i++)
+        rc = check_option(a, option_at(i));
+    if (rc != EXIT_OK)
+        return rc;
     const value *threads = &a->values[OPT_BENCH_THREADS];
-    if (!url && opt_on(a, OPT_BENCH_SERVE) && p->threads.n > 1)
+    if (!opt_given(a, OPT_SERVER_URL) && opt_on(a, OPT_BENCH_SERVE) && p->threads.n > 1)
         return fail(EXIT_USAGE,
                     "%s: '%s' has %zu numbers, and --serve measures with one; run it once for each",
                     threads->origin, threads->text, p->threads.n);

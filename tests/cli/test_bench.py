@@ -271,6 +271,7 @@ def test_servers_refuse():
     fails(2, "bench", "--server", "http://127.0.0.1:1", "--serve", says="--serve has no meaning with --server: leave one of them out")
     for args in (("--streams", "2"), ("--rate", "3"), ("--api-key", "k"), ("--new-tokens", "4"), ("--load-model", "m")):
         fails(2, "bench", "--serve", *args, says=f"{args[0]} has no meaning with --serve: it is for a server that runs: --server URL")
+        fails(2, *TINY, "--tests", "tg2", *args, says=f"{args[0]} has no meaning without --server URL, a server that runs")
     fails(2, *MEASURED, "--serve", "--threads", "1,2", says="--threads: '1,2' has 2 numbers, and --serve measures with one; run it once for each")
     fails(2, *MEASURED, "--serve", says="BITNET_NUM_THREADS: '1,2' has 2 numbers", env={"BITNET_NUM_THREADS": "1,2"})
 
