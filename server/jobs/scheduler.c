@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bitnet_tools.h"
+#include "jobs/clock.h"
 #include "jobs/scheduler_impl.h"
 
 enum {
@@ -246,7 +247,7 @@ bitnet_status srv_scheduler_open(bitnet_engine *engine, const srv_scheduler_opti
     atomic_init(&s->closing, false);
     atomic_init(&s->busy, false);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->work, NULL);
+    srv_cond_open(&s->work);
     s->engine = engine;
     s->info = bitnet_engine_model(engine);
     s->o = options ? *options : (srv_scheduler_options){0};

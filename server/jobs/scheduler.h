@@ -2,8 +2,8 @@
  * together: rows that generate and pieces of prompts in every step.
  *
  * A job is one prompt and one or more continuations of it (choices). Whoever submitted it takes its
- * events, in order, from any one thread; the scheduler never waits for that thread: what a job can
- * produce is bounded by its tokens. */
+ * events, in order, from any one thread. Other jobs never wait for that thread; the job itself does
+ * once a megabyte of its events is not taken, and keeps its slots meanwhile. */
 #ifndef SRV_SCHEDULER_H
 #define SRV_SCHEDULER_H
 

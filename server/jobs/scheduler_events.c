@@ -91,6 +91,7 @@ srv_bell *srv_events_flush(srv_job *job)
         job->no_room = true;
     }
     stage->head = stage->tail = 0;
+    atomic_store(&job->n_unread, job->queue.tail - job->queue.head);
     srv_bell *bell = job->bell;
     pthread_mutex_unlock(&job->lock);
     if (!bell)
@@ -168,6 +169,7 @@ static bool take(srv_job *job)
     if (!srv_bytes_add(&job->taken, job->queue.data + job->queue.head, r.n_bytes))
         return false;
     job->queue.head += r.n_bytes;
+    atomic_store(&job->n_unread, job->queue.tail - job->queue.head);
     return true;
 }
 

@@ -14,7 +14,10 @@
 #include "jobs/scheduler_pace.h"
 #include "jobs/scheduler.h"
 
-enum { SRV_BLOCK = 64 }; /* positions of a block of the cache */
+enum {
+    SRV_BLOCK = 64,          /* positions of a block of the cache */
+    SRV_UNREAD = 1024 * 1024 /* bytes of events that are not taken: the job waits for its reader */
+};
 
 /* Bytes in a line: appended at the end, taken from the front. */
 typedef struct srv_bytes {
@@ -60,6 +63,7 @@ struct srv_job {
     srv_choice *choices; /* [o.n_choices] */
     int n_open;          /* choices that have not finished */
     bool prompting, over;
+    bool held;                  /* in this step: its reader is behind */
     size_t n_done;              /* prompt tokens computed */
     size_t n_piece;             /* of these tokens in the coming step */
     size_t most;                /* tokens that one choice may make */
@@ -76,6 +80,7 @@ struct srv_job {
     pthread_cond_t come;
     srv_bell *bell; /* rung instead of signalling `come`; NULL: none */
     srv_bytes queue;
+    atomic_size_t n_unread; /* bytes in it, for any thread */
     float *vector;
     size_t n_vector;
     bool ended; /* error and usage are final */

@@ -153,6 +153,7 @@ static srv_job *new_job(srv_scheduler *s)
     job->s = s;
     atomic_init(&job->refs, 1);
     atomic_init(&job->cancelled, false);
+    atomic_init(&job->n_unread, 0);
     pthread_mutex_init(&job->lock, NULL);
     srv_cond_open(&job->come);
     return job;

@@ -3,9 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "jobs/clock.h"
 #include "jobs/scheduler_impl.h"
 
-enum { BELLS = 16 }; /* of one step; more are rung more than once */
+enum {
+    BELLS = 16, /* of one step; more are rung more than once */
+    READ_MS = 2 /* between two looks at readers who are behind, while nothing else is to do */
+};
 
 /* ---- who gets how much ---- */
 
@@ -21,6 +25,12 @@ static size_t give(srv_job *job, size_t room)
     return room - n;
 }
 
+/* Its prompt is read on in this step. */
+static bool reads(const srv_job *job)
+{
+    return job->prompting && !job->held;
+}
+
 /* The prompt that is done soonest, of those that are not done in this step; the earlier of equals.
  * Jobs stand in the order they began. */
 static srv_job *shortest(const srv_scheduler *s)
@@ -28,7 +38,7 @@ static srv_job *shortest(const srv_scheduler *s)
     srv_job *best = NULL;
     for (size_t i = 0; i < s->n_jobs; i++) {
         srv_job *job = s->jobs[i];
-        if (job->prompting && remaining(job) && (!best || remaining(job) < remaining(best)))
+        if (reads(job) && remaining(job) && (!best || remaining(job) < remaining(best)))
             best = job;
     }
     return best;
@@ -44,7 +54,7 @@ static void share(srv_scheduler *s, size_t room)
         first = give(quick, first);
     rest += first;
     for (size_t i = 0; i < s->n_jobs && rest; i++)
-        if (s->jobs[i]->prompting)
+        if (reads(s->jobs[i]))
             rest = give(s->jobs[i], rest);
 }
 
@@ -71,7 +81,7 @@ static void share_pieces(srv_scheduler *s, size_t room, size_t most)
     s->credit = s->credit + room > most ? most : s->credit + room;
     s->credit = give_piece(quick, piece, s->credit);
     for (size_t i = 0; i < s->n_jobs; i++)
-        if (s->jobs[i]->prompting)
+        if (reads(s->jobs[i]))
             s->credit = give_piece(s->jobs[i], piece, s->credit);
 }
 
@@ -79,7 +89,7 @@ static void share_pieces(srv_scheduler *s, size_t room, size_t most)
 static double where(const srv_scheduler *s)
 {
     for (size_t i = 0; i < s->n_jobs; i++)
-        if (s->jobs[i]->prompting)
+        if (reads(s->jobs[i]))
             return (double)s->jobs[i]->n_done;
     return 0;
 }
@@ -199,14 +209,15 @@ static size_t compose(srv_scheduler *s, size_t *n_rows)
     s->n_items = 0;
     for (size_t i = 0; i < s->n_jobs; i++) {
         srv_job *job = s->jobs[i];
-        for (int k = 0; !job->prompting && k < job->o.n_choices; k++)
+        job->held = atomic_load(&job->n_unread) > SRV_UNREAD;
+        for (int k = 0; !job->prompting && !job->held && k < job->o.n_choices; k++)
             if (job->choices[k].live && !job->choices[k].waits)
                 add_row(s, &job->choices[k]);
     }
     *n_rows = s->n_items;
     divide(s, *n_rows);
     for (size_t i = 0; i < s->n_jobs; i++) {
-        if (!s->jobs[i]->prompting || s->jobs[i]->n_piece == 0)
+        if (s->jobs[i]->n_piece == 0)
             continue;
         n_prompt += s->jobs[i]->n_piece;
         add_piece(s, s->jobs[i], &n_chosen, &n_hidden);
@@ -400,6 +411,22 @@ static void hand_out(srv_scheduler *s, bool prompts)
         srv_bell_ring(bells[i]);
 }
 
+/* Nothing can be computed: those who are left wait for their masks, which come next, or for
+ * readers, who get a moment, if nobody else comes. */
+static void step_of_nothing(srv_scheduler *s)
+{
+    s->mask_debt = 0;
+    hand_out(s, false);
+    srv_sweep(s);
+    if (s->n_jobs == 0 || n_waiting(s))
+        return;
+    struct timespec t = srv_clock_after(READ_MS);
+    pthread_mutex_lock(&s->lock);
+    if (!atomic_load(&s->closing))
+        pthread_cond_timedwait(&s->work, &s->lock, &t);
+    pthread_mutex_unlock(&s->lock);
+}
+
 void srv_step(srv_scheduler *s)
 {
     bitnet_error e;
@@ -410,10 +437,8 @@ void srv_step(srv_scheduler *s)
     if (s->n_jobs == 0)
         return;
     n_prompt = compose(s, &n_rows);
-    if (s->n_items == 0) { /* those who are left wait for their masks, which come next */
-        s->mask_debt = 0;
-        hand_out(s, false);
-        srv_sweep(s);
+    if (s->n_items == 0) {
+        step_of_nothing(s);
         return;
     }
     double at = middle(s, n_prompt), begun = srv_now_ms();
