@@ -13,6 +13,7 @@ enum {
     TOKENS = 512,
     ACTIVE = 64,
     QUEUED = 256,
+    UNREAD = 256 * 1024 * 1024,
     ACTIVE_MAX = 4096,
     QUEUED_MAX = 1 << 20,
     PROMPT_LEAST = 64, /* tokens of a step that are left for prompts in any case */
@@ -49,6 +50,7 @@ static bitnet_status read_options(const bitnet_model_info *info, srv_scheduler_o
     o->n_ctx = o->n_ctx ? o->n_ctx : info->n_ctx_train;
     o->max_active = o->max_active ? o->max_active : ACTIVE;
     o->max_queued = o->max_queued ? o->max_queued : QUEUED;
+    o->max_unread = o->max_unread ? o->max_unread : UNREAD;
     o->n_tokens = o->n_tokens ? o->n_tokens : TOKENS;
     int least = o->max_active + (o->piece > PROMPT_LEAST ? o->piece : PROMPT_LEAST);
     o->n_tokens = o->n_tokens < least ? least : o->n_tokens;
@@ -246,6 +248,7 @@ bitnet_status srv_scheduler_open(bitnet_engine *engine, const srv_scheduler_opti
     atomic_init(&s->refs, 1);
     atomic_init(&s->closing, false);
     atomic_init(&s->busy, false);
+    atomic_init(&s->n_unread, 0);
     pthread_mutex_init(&s->lock, NULL);
     srv_cond_open(&s->work);
     s->engine = engine;

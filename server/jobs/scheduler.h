@@ -2,8 +2,9 @@
  * together: rows that generate and pieces of prompts in every step.
  *
  * A job is one prompt and one or more continuations of it (choices). Whoever submitted it takes its
- * events, in order, from any one thread. Other jobs never wait for that thread; the job itself does
- * once a megabyte of its events is not taken, and keeps its slots meanwhile. */
+ * events, in order, from any one thread. Other jobs never wait for that thread. The job itself does
+ * where all jobs together have more events that nobody has taken than there may be, and it more
+ * than a megabyte of them; it keeps its slots meanwhile. */
 #ifndef SRV_SCHEDULER_H
 #define SRV_SCHEDULER_H
 
@@ -31,6 +32,7 @@ typedef struct srv_scheduler_options {
     int n_tokens;           /* most tokens of a step; 0: 512 */
     int max_active;         /* continuations computed at a time; 0: 64 */
     int max_queued;         /* jobs that may wait; 0: 256. More: srv_job_submit fails with AGAIN */
+    size_t max_unread;      /* bytes of events that nobody has taken; 0: 256 MB */
     srv_receipt_fn receipt; /* NULL: no receipts */
     void *receipt_user;
     /* 0: pieces of prompts are as long as the others' steps allow. Else every prompt is divided at

@@ -77,6 +77,13 @@ void srv_event_vector(srv_job *job, float *vector, size_t n)
     put(job, (record){.kind = SRV_VECTOR}, NULL, NULL);
 }
 
+/* Under the job's lock: counts what is in the queue. */
+static void count_unread(srv_job *job)
+{
+    size_t now = job->queue.tail - job->queue.head, before = atomic_exchange(&job->n_unread, now);
+    atomic_fetch_add(&job->s->n_unread, now - before);
+}
+
 srv_bell *srv_events_flush(srv_job *job)
 {
     srv_bytes *stage = &job->stage;
@@ -91,7 +98,7 @@ srv_bell *srv_events_flush(srv_job *job)
         job->no_room = true;
     }
     stage->head = stage->tail = 0;
-    atomic_store(&job->n_unread, job->queue.tail - job->queue.head);
+    count_unread(job);
     srv_bell *bell = job->bell;
     pthread_mutex_unlock(&job->lock);
     if (!bell)
@@ -169,7 +176,7 @@ static bool take(srv_job *job)
     if (!srv_bytes_add(&job->taken, job->queue.data + job->queue.head, r.n_bytes))
         return false;
     job->queue.head += r.n_bytes;
-    atomic_store(&job->n_unread, job->queue.tail - job->queue.head);
+    count_unread(job);
     return true;
 }
 

@@ -16,7 +16,7 @@
 
 enum {
     SRV_BLOCK = 64,          /* positions of a block of the cache */
-    SRV_UNREAD = 1024 * 1024 /* bytes of events that are not taken: the job waits for its reader */
+    SRV_UNREAD = 1024 * 1024 /* bytes of events that a job may have untaken in any case */
 };
 
 /* Bytes in a line: appended at the end, taken from the front. */
@@ -141,7 +141,8 @@ struct srv_scheduler {
     pthread_t thread;
     bool started;
     atomic_bool closing;
-    atomic_bool busy; /* there is something to compute */
+    atomic_bool busy;       /* there is something to compute */
+    atomic_size_t n_unread; /* bytes of events that nobody has taken, of all jobs */
     /* waiting */
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -258,6 +259,7 @@ void srv_scribe_write(srv_scribe *w, srv_choice *c, bitnet_finish finish);
 bool srv_figures_open(srv_figures *f, const srv_scheduler *s);
 void srv_figures_close(srv_figures *f);
 void srv_figures_step(srv_scheduler *s, double ms, size_t n_prompt);
+void srv_figures_slots(srv_scheduler *s);
 void srv_figures_queue(srv_scheduler *s); /* under the scheduler's lock */
 void srv_figures_end(srv_scheduler *s, const srv_job *job, bitnet_status status);
 

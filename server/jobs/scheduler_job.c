@@ -126,6 +126,7 @@ static bool copy_options(srv_job *job, const srv_job_options *o)
 
 static void free_job(srv_job *job)
 {
+    atomic_fetch_sub(&job->s->n_unread, atomic_load(&job->n_unread));
     for (int i = 0; job->choices && i < job->o.n_choices; i++)
         srv_choice_close(&job->choices[i]);
     for (size_t i = 0; i < job->o.n_stops; i++)

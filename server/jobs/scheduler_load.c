@@ -71,6 +71,13 @@ void srv_figures_step(srv_scheduler *s, double ms, size_t n_prompt)
     pthread_mutex_unlock(&f->lock);
 }
 
+void srv_figures_slots(srv_scheduler *s)
+{
+    pthread_mutex_lock(&s->figures.lock);
+    show_slots(s, srv_now_ms());
+    pthread_mutex_unlock(&s->figures.lock);
+}
+
 void srv_figures_queue(srv_scheduler *s)
 {
     pthread_mutex_lock(&s->figures.lock);

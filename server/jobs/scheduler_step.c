@@ -25,6 +25,12 @@ static size_t give(srv_job *job, size_t room)
     return room - n;
 }
 
+/* Its reader is behind, and there is no room for more that nobody takes. */
+static bool is_held(const srv_scheduler *s, const srv_job *job)
+{
+    return atomic_load(&job->n_unread) > SRV_UNREAD && atomic_load(&s->n_unread) > s->o.max_unread;
+}
+
 /* Its prompt is read on in this step. */
 static bool reads(const srv_job *job)
 {
@@ -209,7 +215,7 @@ static size_t compose(srv_scheduler *s, size_t *n_rows)
     s->n_items = 0;
     for (size_t i = 0; i < s->n_jobs; i++) {
         srv_job *job = s->jobs[i];
-        job->held = atomic_load(&job->n_unread) > SRV_UNREAD;
+        job->held = is_held(s, job);
         for (int k = 0; !job->prompting && !job->held && k < job->o.n_choices; k++)
             if (job->choices[k].live && !job->choices[k].waits)
                 add_row(s, &job->choices[k]);
@@ -418,10 +424,12 @@ static void step_of_nothing(srv_scheduler *s)
     s->mask_debt = 0;
     hand_out(s, false);
     srv_sweep(s);
+    srv_figures_slots(s);
     if (s->n_jobs == 0 || n_waiting(s))
         return;
     struct timespec t = srv_clock_after(READ_MS);
     pthread_mutex_lock(&s->lock);
+    atomic_store(&s->busy, false);
     if (!atomic_load(&s->closing))
         pthread_cond_timedwait(&s->work, &s->lock, &t);
     pthread_mutex_unlock(&s->lock);
