@@ -54,7 +54,8 @@ void bnet_copy_clear(bnet_head_eight *to, size_t n_cols)
  * it does is made sure of all the same. */
 static float unit_of(size_t n, float most, double length)
 {
-    return BNET_MAX((float)(3.5 * length / sqrt((double)n) / 127), most / (127.0f * BNET_COPY_HIGH));
+    float usual = (float)(3.5 * length / sqrt((double)n) / 127);
+    return BNET_MAX(usual, most / (127.0f * BNET_COPY_HIGH));
 }
 
 /* What is summed up of an input. */

@@ -1,6 +1,6 @@
-/* head_copy.avx512vnni.c - the scan of the head's copy by vpdpbusd: a register is a line of weights,
- * and eight columns of an input eight times; a row's sum is in two lanes. Three groups of rows meet
- * eight inputs, 24 sums: so many products for what is loaded that caches keep up. */
+/* head_copy.avx512vnni.c - the scan of the head's copy by vpdpbusd: a register is a line of
+ * weights, and eight columns of an input eight times; a row's sum is in two lanes. Three groups of
+ * rows meet eight inputs, 24 sums: so many products for what is loaded that caches keep up. */
 #include <immintrin.h>
 
 #include "backend/cpu/kernels.h"
