@@ -786,6 +786,9 @@ typedef struct bitnet_sampler_options {
     float frequency_penalty;  /* 0: off. Default 0 */
     int penalty_window;       /* last tokens the penalties look at; 0: all. Default 64 */
     uint64_t seed;            /* the same seed gives the same choices on every machine. Default 0 */
+    /* presence_penalty and frequency_penalty count all tokens of the history but the first so many,
+     * whatever the window: those of an answer, say, without its prompt. 0: the window. Default 0 */
+    size_t penalty_from;
 } bitnet_sampler_options;
 
 typedef struct bitnet_sampler bitnet_sampler;
@@ -799,7 +802,7 @@ BITNET_API void bitnet_sampler_close(bitnet_sampler *sampler);
 /* Chooses a token from logits [n_vocab], given the timeline before it (for the penalties; may be
  * NULL, 0). Fails: ERROR if no logit that may be chosen is finite, MEMORY. Allocates nothing but
  * room for candidates, where they are more than in any choice before and more than 1024 (without
- * top_k, with a temperature), and for a penalty_window of more than 1024 tokens. */
+ * top_k, with a temperature), and for penalties that look at more than 1024 tokens. */
 BITNET_API bitnet_status bitnet_sampler_pick(bitnet_sampler *sampler, const float *logits,
                                              const int32_t *history, size_t n_history, int32_t *id,
                                              bitnet_error *err);

@@ -8,16 +8,29 @@ bool bnet_adjust_penalises(const bnet_adjust *a)
     return a->repetition != 1.0f || a->presence != 0.0f || a->frequency != 0.0f;
 }
 
-/* The tokens of the window: the last *n of a history of *n. */
-static const int32_t *window_of(const bnet_adjust *a, const int32_t *history, size_t *n)
+/* Tokens of a history. */
+typedef struct span {
+    const int32_t *ids;
+    size_t n;
+} span;
+
+/* The last ones, whose logits the repetition penalty changes. */
+static span window_of(const bnet_adjust *a, const int32_t *history, size_t n)
 {
-    size_t all = *n;
-    if (a->window)
-        *n = BNET_MIN(a->window, all);
-    return history + (all - *n);
+    size_t last = a->window ? BNET_MIN(a->window, n) : n;
+    return a->repetition == 1.0f ? (span){history, 0} : (span){history + (n - last), last};
 }
 
-/* Room for a window of n tokens. */
+/* Those that presence and frequency count: the same, or all from a place on. */
+static span said_of(const bnet_adjust *a, const int32_t *history, size_t n)
+{
+    size_t last = a->window ? BNET_MIN(a->window, n) : n, from = a->from ? a->from : n - last;
+    from = BNET_MIN(from, n);
+    bool none = a->presence == 0.0f && a->frequency == 0.0f;
+    return none ? (span){history, 0} : (span){history + from, n - from};
+}
+
+/* Room for n tokens. */
 static bool reserve(bnet_adjust *a, size_t n)
 {
     size_t n_slots = a->n_slots ? a->n_slots : 16;
@@ -43,6 +56,7 @@ bitnet_status bnet_adjust_open(bnet_adjust *a, const bitnet_sampler_options *o, 
                        .presence = o->presence_penalty,
                        .frequency = o->frequency_penalty,
                        .window = (size_t)o->penalty_window,
+                       .from = o->penalty_from,
                        .marked = bnet_calloc(((size_t)n_vocab + 63) / 64, sizeof *a->marked)};
     bool ok = a->marked && (!bnet_adjust_penalises(a) || reserve(a, BNET_MIN(a->window, 1024)));
     return ok ? BITNET_OK : bnet_no_memory(err, "sampler");
@@ -111,31 +125,49 @@ bool bnet_adjust_forbid(bnet_adjust *a, int32_t id, bool forbid)
     return true;
 }
 
-/* ---- the window ---- */
+/* ---- what was said ---- */
+
+static bool is_used(const bnet_occurrences *slot)
+{
+    return slot->n || slot->said;
+}
 
 /* The slot of an id, or the empty one where it belongs. Requires slots. */
 static bnet_occurrences *slot_of(const bnet_adjust *a, int32_t id)
 {
     size_t i = (uint32_t)id * 0x9e3779b1u >> 7;
-    while (a->seen[i &= a->n_slots - 1].n && a->seen[i].id != id)
+    while (is_used(&a->seen[i &= a->n_slots - 1]) && a->seen[i].id != id)
         i++;
     return &a->seen[i];
+}
+
+static void count(bnet_adjust *a, span s, uint32_t n, uint32_t said)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.ids[i] < 0 || s.ids[i] >= a->n_vocab)
+            continue;
+        bnet_occurrences *slot = slot_of(a, s.ids[i]);
+        *slot = (bnet_occurrences){s.ids[i], slot->n + n, slot->said + said};
+        mark(a, s.ids[i]);
+    }
+}
+
+static void uncount(bnet_adjust *a, span s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (s.ids[i] >= 0 && s.ids[i] < a->n_vocab)
+            unmark(a, s.ids[i]);
 }
 
 bool bnet_adjust_begin(bnet_adjust *a, const int32_t *history, size_t n)
 {
     if (!bnet_adjust_penalises(a))
         return true;
-    history = window_of(a, history, &n);
-    if (!reserve(a, n))
+    span window = window_of(a, history, n), said = said_of(a, history, n);
+    if (!reserve(a, window.n + said.n))
         return false;
-    for (size_t i = 0; i < n; i++) {
-        if (history[i] < 0 || history[i] >= a->n_vocab)
-            continue;
-        bnet_occurrences *s = slot_of(a, history[i]);
-        *s = (bnet_occurrences){history[i], s->n + 1};
-        mark(a, history[i]);
-    }
+    count(a, window, 1, 0);
+    count(a, said, 0, 1);
     return true;
 }
 
@@ -143,10 +175,8 @@ void bnet_adjust_end(bnet_adjust *a, const int32_t *history, size_t n)
 {
     if (!bnet_adjust_penalises(a))
         return;
-    history = window_of(a, history, &n);
-    for (size_t i = 0; i < n; i++)
-        if (history[i] >= 0 && history[i] < a->n_vocab)
-            unmark(a, history[i]);
+    uncount(a, window_of(a, history, n));
+    uncount(a, said_of(a, history, n));
     memset(a->seen, 0, a->n_slots * sizeof *a->seen);
 }
 
@@ -162,7 +192,7 @@ bool bnet_adjust_list(bnet_adjust *a, const int32_t *history, size_t n, int32_t 
     bool fits = true;
     for (size_t i = 0; i < a->n_slots && fits; i++) {
         float bias;
-        if (!a->seen[i].n || bnet_constraints_bias(c, a->seen[i].id, &bias))
+        if (!is_used(&a->seen[i]) || bnet_constraints_bias(c, a->seen[i].id, &bias))
             continue;
         fits = *n_ids < cap;
         if (fits)
@@ -179,10 +209,13 @@ static float clamped(float v)
     return v > FLT_MAX ? FLT_MAX : v < -FLT_MAX ? -FLT_MAX : v;
 }
 
-static float penalised(const bnet_adjust *a, float logit, uint32_t n)
+static float penalised(const bnet_adjust *a, float logit, const bnet_occurrences *slot)
 {
-    logit = logit > 0 ? logit / a->repetition : logit * a->repetition;
-    return clamped(logit - (a->presence + a->frequency * (float)n));
+    if (slot->n)
+        logit = logit > 0 ? logit / a->repetition : logit * a->repetition;
+    if (slot->said)
+        logit -= a->presence + a->frequency * (float)slot->said;
+    return clamped(logit);
 }
 
 bool bnet_adjust_logit(const bnet_adjust *a, int32_t id, float *v)
@@ -195,8 +228,7 @@ bool bnet_adjust_logit(const bnet_adjust *a, int32_t id, float *v)
             return false;
         *v = clamped(*v + bias);
     }
-    uint32_t n = a->n_slots ? slot_of(a, id)->n : 0;
-    if (n)
-        *v = penalised(a, *v, n);
+    if (a->n_slots)
+        *v = penalised(a, *v, slot_of(a, id));
     return true;
 }

@@ -8,21 +8,23 @@
 
 typedef struct bnet_occurrences {
     int32_t id;
-    uint32_t n; /* 0: the slot is empty */
+    uint32_t n;    /* in the window of the repetition penalty */
+    uint32_t said; /* among what the other two count; both 0: the slot is empty */
 } bnet_occurrences;
 
 typedef struct bnet_adjust {
     int n_vocab;
     float repetition, presence, frequency; /* penalties: 1, 0 and 0 mean none */
     size_t window;                         /* last tokens that count; 0: all */
+    size_t from; /* presence and frequency count from here on; 0: in the window */
     bnet_constraints constraints;
     int32_t *forbidden; /* [n_forbidden] */
     size_t n_forbidden, forbidden_cap;
-    /* one bit per id, of those that are forbidden or have a bias, and during a choice of those in
-     * the window; whole words */
+    /* one bit per id, of those that are forbidden or have a bias, and during a choice of those that
+     * are counted; whole words */
     uint64_t *marked;
-    bnet_occurrences *seen; /* [n_slots] the window's ids by hash; empty between choices */
-    size_t n_slots;         /* 0 or a power of two, at least twice the window's length */
+    bnet_occurrences *seen; /* [n_slots] what is counted, by hash; empty between choices */
+    size_t n_slots;         /* 0 or a power of two, at least twice the tokens counted */
 } bnet_adjust;
 
 /* Requires checked options. Fails: MEMORY; then *a can be freed. */
@@ -34,7 +36,8 @@ bitnet_status bnet_adjust_constrain(bnet_adjust *a, const bitnet_constraints *c,
 /* Bans the id, or lifts the ban. False: no memory. */
 bool bnet_adjust_forbid(bnet_adjust *a, int32_t id, bool forbid);
 bool bnet_adjust_penalises(const bnet_adjust *a);
-/* Around a choice: counts the tokens of the window, and forgets them. _begin false: no memory. */
+/* Around a choice: counts the tokens that penalties look at, and forgets them. _begin false: no
+ * memory. */
 bool bnet_adjust_begin(bnet_adjust *a, const int32_t *history, size_t n);
 void bnet_adjust_end(bnet_adjust *a, const int32_t *history, size_t n);
 /* The ids that have biases or penalties, each once, into ids [cap]; false if they are more. */

@@ -168,6 +168,7 @@ static bitnet_sampler_options setting(int i, uint64_t *seed)
         o.repetition_penalty = test_rand(seed) % 2 ? 1 : (float)(50 + test_rand(seed) % 150) / 100;
         o.presence_penalty = test_rand(seed) % 2 ? 0 : (float)(test_rand(seed) % 400) / 100 - 2;
         o.penalty_window = (int)(test_rand(seed) % 40);
+        o.penalty_from = test_rand(seed) % 3 * 8;
     }
     return o;
 }

@@ -87,14 +87,15 @@ static double penalise(const bitnet_sampler_options *o, double logit, int32_t id
 {
     size_t from =
         o->penalty_window && n > (size_t)o->penalty_window ? n - (size_t)o->penalty_window : 0;
-    int count = 0;
+    int count = 0, said = 0;
     for (size_t i = from; i < n; i++)
         count += history[i] == id;
-    if (!count)
-        return logit;
-    logit =
-        logit > 0 ? logit / (double)o->repetition_penalty : logit * (double)o->repetition_penalty;
-    return logit - (double)o->presence_penalty - count * (double)o->frequency_penalty;
+    for (size_t i = o->penalty_from ? o->penalty_from : from; i < n; i++)
+        said += history[i] == id;
+    if (count)
+        logit = logit > 0 ? logit / (double)o->repetition_penalty
+                          : logit * (double)o->repetition_penalty;
+    return said ? logit - (double)o->presence_penalty - said * (double)o->frequency_penalty : logit;
 }
 
 static size_t reference(const bitnet_sampler_options *o, const float *logits, int n_vocab,
@@ -190,6 +191,7 @@ static void stages(void **state)
         o.presence_penalty = which & 32 ? uniform(&rng) * 2 - 1 : 0;
         o.frequency_penalty = which & 32 ? uniform(&rng) : 0;
         o.penalty_window = (int)(test_rand(&rng) % 3) * 50;
+        o.penalty_from = test_rand(&rng) % 4 * 70; /* 210 is beyond every history here */
         compare(&o, logits, n_vocab, history, test_rand(&rng) % 201);
     }
 }
