@@ -11,6 +11,8 @@ enum {
     FEW_FRAMES = 1 << 16,
     FEW_WAYS = 1 << 19,
     MORE_STATES = 1 << 15, /* so many may be added by a call */
+    FEW_ENTRIES = 1 << 20, /* of the table of next states, whose rows are as long as the classes */
+    MORE_ENTRIES = 1 << 22,
 };
 #define NO_COUNT UINT32_MAX /* of a place that is not a CALL on its way back */
 
@@ -70,11 +72,16 @@ void bnet_machine_close(bnet_machine *m)
     *m = (bnet_machine){0};
 }
 
+static size_t n_classes(const bnet_machine *m)
+{
+    return (size_t)m->program->n_classes;
+}
+
 void bnet_machine_begin(bnet_machine *m)
 {
     m->n_steps = 0;
     m->max_steps = MAX_STEPS;
-    m->max_states = m->n_states + MORE_STATES;
+    m->max_states = m->n_states + BNET_MIN((size_t)MORE_STATES, MORE_ENTRIES / n_classes(m));
     m->status = BITNET_OK;
 }
 
@@ -384,7 +391,8 @@ int32_t bnet_machine_find(bnet_machine *m, int32_t state, int class_of_byte)
 
 bool bnet_machine_full(const bnet_machine *m)
 {
-    return m->n_states > FEW_STATES || m->n_frames > FEW_FRAMES || m->n_ways > FEW_WAYS;
+    return m->n_states > BNET_MIN((size_t)FEW_STATES, FEW_ENTRIES / n_classes(m)) ||
+           m->n_frames > FEW_FRAMES || m->n_ways > FEW_WAYS;
 }
 
 /* The frame's number in the machine `to`; `known` has those found, + 1. Frames below have lower

@@ -173,6 +173,8 @@ void bitnet_matcher_close(bitnet_matcher *m)
     lock(m);
     delist(m);
     bool last = g->closed && g->n_matchers == 0;
+    if (!last && g->n_matchers == 0)
+        tidy(g); /* it may be kept for long before anybody uses it again */
     unlock(m);
     if (last)
         free_grammar(g);

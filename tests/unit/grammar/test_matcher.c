@@ -210,6 +210,40 @@ static void test_forgetting(void **state)
     words_close(&w);
 }
 
+/* A grammar that tells most bytes apart has long rows in its table: fewer of them are kept, and
+ * hardly any once nobody uses it. */
+static void test_nobody_uses_it(void **state)
+{
+    (void)state;
+    words w = words_open(false);
+    bitnet_error err = {0};
+    char text[1024] = "root ::= \"a\"{0,100000} | \"";
+    size_t n = strlen(text);
+    for (int c = 0x80; c < 0xc0; c++) {
+        text[n++] = (char)0xc3;
+        text[n++] = (char)c;
+    }
+    for (char c = '#'; c <= 'Z'; c++)
+        text[n++] = c;
+    for (char c = '^'; c <= 'z'; c++)
+        text[n++] = c;
+    text[n++] = '"';
+    bitnet_grammar *g = grammar_of(&w, BITNET_GRAMMAR_GBNF, text);
+    size_t n_classes = (size_t)g->program.n_classes;
+    assert_in_range(n_classes, 129, 256);
+    bitnet_matcher *m = NULL;
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(bitnet_matcher_open(g, true, &m, &err), BITNET_OK);
+        while (!bnet_machine_full(&g->machine))
+            assert_int_equal(bitnet_matcher_accept(m, 'a', &err), BITNET_OK);
+        assert_in_range(g->machine.n_states * n_classes, 1 << 19, (1 << 20) + n_classes);
+        bitnet_matcher_close(m);
+        assert_in_range(g->machine.n_states, 1, 8);
+    }
+    bitnet_grammar_close(g);
+    words_close(&w);
+}
+
 /* Brackets as deep as stacks go: the rest is refused, nothing breaks. */
 static void test_depth(void **state)
 {
@@ -272,7 +306,7 @@ int main(void)
         cmocka_unit_test(test_masks),         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_dropped_space), cmocka_unit_test(test_missing_characters),
         cmocka_unit_test(test_forgetting),    cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_nobody_uses_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
