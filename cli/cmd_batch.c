@@ -5,6 +5,11 @@
 #include "cli.h"
 #include "server/batch/batch.h"
 
+enum {
+    MOST_CHOICES = 8, /* that one line may want (srv_config_init) */
+    MOST_PROMPTS = 8  /* that one line has computed side by side */
+};
+
 /* "2/4": the second of four. */
 static int read_shard(const args *a, srv_batch_options *o)
 {
@@ -30,8 +35,9 @@ static void fill_models(const args *a, srv_models_options *o, const char *const 
     o->scheduler.kv_bytes = (uint64_t)opt_int(a, OPT_SERVE_KV_POOL) << 20;
     o->scheduler.n_ctx = (int)opt_int(a, OPT_SERVE_CTX);
     o->scheduler.kv_type = cache_type(a);
-    o->scheduler.max_active = (int)opt_int(a, OPT_IN_FLIGHT);
-    o->scheduler.max_queued = (int)opt_int(a, OPT_IN_FLIGHT) + 16;
+    int lines = (int)opt_int(a, OPT_IN_FLIGHT);
+    o->scheduler.max_active = lines > MOST_CHOICES ? lines : MOST_CHOICES;
+    o->scheduler.max_queued = MOST_PROMPTS * lines;
     o->paths = path;
     o->n_paths = 1;
 }

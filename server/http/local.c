@@ -49,7 +49,9 @@ static void work(srv_exchange *x, const char *path)
     srv_metrics_begin(x->server->metrics, x->route ? x->route->path : NULL);
     x->begun = true;
     srv_exchange_hold(x); /* the handler's */
-    if (x->refusal)
+    if (x->refusal == 503)
+        srv_fail(x, 503, "overloaded", NULL, "there is no memory for the body now");
+    else if (x->refusal)
         srv_fail(x, x->refusal, "body_too_large", NULL, "the body has %zu bytes; %zu are accepted",
                  x->n_body, x->server->config->max_body);
     else if (!x->route)

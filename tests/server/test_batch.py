@@ -61,6 +61,20 @@ def test_all_apis():
     check("line 5" in got[None]["error"]["message"], f"{got[None]}")
 
 
+def test_lines_that_are_lists():
+    """Lines that want many places each have them at any --parallel, and none of their work is done twice."""
+    for parallel in ("1", "4"):
+        path = write("in.jsonl", "".join(json.dumps({
+            "custom_id": f"e{i}", "method": "POST", "url": "/v1/embeddings", "body": {"input": [f"text {k}" for k in range(40)]}}) + "\n" for i in range(6)))
+        out = fresh("out.jsonl")
+        equal(batch(path, out, "--parallel", parallel)["answered"], 6, f"--parallel {parallel}: lists of texts")
+        check(all(len(r["response"]["body"]["data"]) == 40 for r in lines(out)), "vectors")
+        out = fresh("out.jsonl")
+        path = write("in.jsonl", "".join(json.dumps(request(i, n=8)) + "\n" for i in range(3)))
+        equal(batch(path, out, "--parallel", parallel)["answered"], 3, f"--parallel {parallel}: eight answers")
+        check(all(len(r["response"]["body"]["choices"]) == 8 for r in lines(out)), "answers")
+
+
 def test_zero_characters():
     """A grammar can make a model write U+0000: the answer is kept, and known when the batch is run again."""
     path, out = requests(1, grammar='root ::= "a\\x00b"'), fresh("out.jsonl")
