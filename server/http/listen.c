@@ -98,13 +98,14 @@ static bitnet_status listen_tcp(const srv_config *c, int *fd, bitnet_error *err)
         why == EADDRINUSE ? "; is another server running? --port chooses another one" : "");
 }
 
-/* A file that nobody listens on any more is removed. */
+/* A file that nobody listens on any more is removed. Who listens and does not answer (EAGAIN) keeps
+ * his. */
 static void remove_stale(const struct sockaddr_un *at)
 {
     struct stat st;
     if (lstat(at->sun_path, &st) != 0 || !S_ISSOCK(st.st_mode))
         return;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return;
     if (connect(fd, (const struct sockaddr *)at, sizeof *at) != 0 && errno == ECONNREFUSED)
@@ -178,9 +179,10 @@ bitnet_status srv_listen(const srv_config *c, int *fd, bool *is_unix, bool *is_l
         address);
 }
 
+/* The file goes first: once nobody listens, the next server may put one of its own there. */
 void srv_unlisten(const srv_config *c, int fd)
 {
-    close(fd);
     if (c->unix_path && c->listen_fd <= 0)
         unlink(c->unix_path);
+    close(fd);
 }
