@@ -1,71 +1,17 @@
 /* anthropic_read.c - translates a request of Anthropic's messages API: system, messages made of
- * blocks, tools, tool_choice, thinking and sampling. What this server cannot do (images, documents,
- * tools without a schema, known by their type alone) is refused by name or, for tools, left out. */
+ * blocks, tools, tool_choice, thinking and sampling. What this server cannot do (images and
+ * documents of the user, tools without a schema, known by their type alone) is refused by name or,
+ * for tools, left out. */
 #include "anthropic/anthropic_read.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "ask/fields.h"
+#include "anthropic/anthropic_blocks.h"
 #include "ask/json_text.h"
 #include "http/refuse.h"
 #include "server.h"
-
-static const char *type_of(const json_t *block)
-{
-    const char *type = json_string_value(json_object_get(block, "type"));
-    return type ? type : "";
-}
-
-/* ---- content ---- */
-
-/* Appends {"type": "text", "text": ...}. */
-static bool add_part(srv_exchange *x, json_t *parts, json_t *text)
-{
-    return json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", text)) == 0
-               ? true
-               : srv_no_memory(x);
-}
-
-static bool refuse_block(srv_exchange *x, const char *where, const char *type)
-{
-    srv_fail(x, 400, "invalid_value", where,
-             "%s: blocks of type '%.40s' are not supported; this server reads text, tool_use, "
-             "tool_result and thinking",
-             where, type);
-    return false;
-}
-
-/* A text, or a list of text blocks, as parts. */
-static bool read_texts(srv_exchange *x, json_t *content, const char *where, json_t *parts)
-{
-    size_t i;
-    json_t *block;
-    if (json_is_string(content))
-        return add_part(x, parts, content);
-    if (!json_is_array(content))
-        return srv_field_wrong(x, where, "a text or a list of content blocks");
-    json_array_foreach(content, i, block)
-    {
-        json_t *text = json_object_get(block, "text");
-        if (strcmp(type_of(block), "text") != 0)
-            return refuse_block(x, where, type_of(block));
-        if (!json_is_string(text))
-            return srv_missing(x, "text");
-        if (!add_part(x, parts, text))
-            return false;
-    }
-    return true;
-}
-
-/* A message without any text has an empty one. */
-static bool texts_or_empty(srv_exchange *x, json_t *parts)
-{
-    json_t *empty = json_array_size(parts) ? NULL : json_string("");
-    bool ok = json_array_size(parts) || (empty ? add_part(x, parts, empty) : srv_no_memory(x));
-    json_decref(empty);
-    return ok;
-}
 
 static bool push(srv_exchange *x, json_t *messages, json_t *message)
 {
@@ -94,12 +40,12 @@ static bool flush_user(srv_exchange *x, json_t *messages, json_t *parts)
 
 static bool read_tool_result(srv_exchange *x, json_t *block, const char *where, json_t *messages)
 {
-    json_t *id = json_object_get(block, "tool_use_id"), *content = srv_field(block, "content");
+    json_t *id = json_object_get(block, "tool_use_id");
     if (!json_is_string(id))
         return srv_missing(x, "tool_use_id");
     json_t *parts = json_array();
     bool ok = parts || srv_no_memory(x);
-    ok = ok && (!content || read_texts(x, content, where, parts)) && texts_or_empty(x, parts);
+    ok = ok && srv_block_result(x, block, where, parts) && srv_block_or_empty(x, parts);
     ok = ok &&
          push(x, messages,
               json_pack("{s:s, s:O, s:O}", "role", "tool", "tool_call_id", id, "content", parts));
@@ -110,13 +56,13 @@ static bool read_tool_result(srv_exchange *x, json_t *block, const char *where, 
 static bool read_user_block(srv_exchange *x, json_t *block, const char *where, json_t *parts,
                             json_t *messages)
 {
-    const char *type = type_of(block);
+    const char *type = srv_block_type(block);
     if (strcmp(type, "tool_result") == 0)
         return flush_user(x, messages, parts) && read_tool_result(x, block, where, messages);
     if (strcmp(type, "text") != 0)
-        return refuse_block(x, where, type);
+        return srv_block_refuse(x, where, type);
     json_t *text = json_object_get(block, "text");
-    return json_is_string(text) ? add_part(x, parts, text) : srv_missing(x, "text");
+    return json_is_string(text) ? srv_block_add(x, parts, text) : srv_missing(x, "text");
 }
 
 static bool read_user(srv_exchange *x, json_t *content, const char *where, json_t *messages)
@@ -125,7 +71,7 @@ static bool read_user(srv_exchange *x, json_t *content, const char *where, json_
     size_t i;
     bool ok = parts || srv_no_memory(x);
     if (ok && !json_is_array(content))
-        ok = read_texts(x, content, where, parts);
+        ok = srv_block_texts(x, content, where, parts);
     else
         json_array_foreach(content, i, block)
         {
@@ -166,7 +112,7 @@ static bool read_tool_use(srv_exchange *x, json_t *block, json_t *calls)
 
 static bool read_assistant_block(srv_exchange *x, json_t *block, const char *where, spoken *s)
 {
-    const char *type = type_of(block);
+    const char *type = srv_block_type(block);
     json_t *text = json_object_get(block, "text"), *thinking = json_object_get(block, "thinking");
     if (strcmp(type, "tool_use") == 0)
         return read_tool_use(x, block, s->calls);
@@ -175,8 +121,8 @@ static bool read_assistant_block(srv_exchange *x, json_t *block, const char *whe
     if (strcmp(type, "thinking") == 0 && json_is_string(thinking))
         return json_array_append(s->thoughts, thinking) == 0 || srv_no_memory(x);
     if (strcmp(type, "text") == 0 && json_is_string(text))
-        return add_part(x, s->parts, text);
-    return strcmp(type, "text") == 0 ? srv_missing(x, "text") : refuse_block(x, where, type);
+        return srv_block_add(x, s->parts, text);
+    return strcmp(type, "text") == 0 ? srv_missing(x, "text") : srv_block_refuse(x, where, type);
 }
 
 /* What the assistant said last is one turn with what it says now; a borrowed value. NULL: the last
@@ -220,13 +166,14 @@ static bool read_assistant(srv_exchange *x, json_t *content, const char *where, 
     size_t i;
     bool ok = (s.parts && s.calls && s.thoughts) || srv_no_memory(x);
     if (ok && !json_is_array(content))
-        ok = read_texts(x, content, where, s.parts);
+        ok = srv_block_texts(x, content, where, s.parts);
     else
         json_array_foreach(content, i, block)
         {
             ok = ok && read_assistant_block(x, block, where, &s);
         }
-    ok = ok && (open_turn(messages) || texts_or_empty(x, s.parts)) && push_spoken(x, &s, messages);
+    ok = ok && (open_turn(messages) || srv_block_or_empty(x, s.parts)) &&
+         push_spoken(x, &s, messages);
     json_decref(s.parts);
     json_decref(s.calls);
     json_decref(s.thoughts);
@@ -241,7 +188,7 @@ static bool read_system(srv_exchange *x, json_t *system, const char *where, json
     if (!system || (json_is_string(system) && json_string_length(system) == 0))
         return true;
     json_t *parts = json_array();
-    bool ok = parts ? read_texts(x, system, where, parts) : srv_no_memory(x);
+    bool ok = parts ? srv_block_texts(x, system, where, parts) : srv_no_memory(x);
     if (ok && json_array_size(parts))
         ok = push(x, messages, json_pack("{s:s, s:O}", "role", "system", "content", parts));
     json_decref(parts);
@@ -366,7 +313,8 @@ static bool read_tool_choice(srv_exchange *x, json_t *body, srv_anthropic *r)
         return true;
     if (!srv_field_bool(x, choice, "disable_parallel_tool_use", &r->ask.one_call))
         return false;
-    r->tool_choice = choice_of(type_of(choice), json_string_value(json_object_get(choice, "name")));
+    r->tool_choice =
+        choice_of(srv_block_type(choice), json_string_value(json_object_get(choice, "name")));
     r->ask.tool_choice = r->tool_choice;
     return r->tool_choice ||
            srv_field_wrong(x, "tool_choice.type", "'auto', 'any', 'none', or 'tool' with a name");
@@ -379,7 +327,7 @@ static bool read_thinking(srv_exchange *x, json_t *body, srv_anthropic *r)
     json_t *thinking = NULL;
     if (!srv_field_object(x, body, "thinking", &thinking))
         return false;
-    const char *type = thinking ? type_of(thinking) : "disabled";
+    const char *type = thinking ? srv_block_type(thinking) : "disabled";
     const char *display = json_string_value(json_object_get(thinking, "display"));
     bool on = strcmp(type, "enabled") == 0 || strcmp(type, "adaptive") == 0 ||
               strcmp(type, "between_tools") == 0;
@@ -405,7 +353,7 @@ static bool read_format(srv_exchange *x, json_t *body, srv_anthropic *r)
     if (!format)
         return true;
     r->ask.schema = json_object_get(format, "schema");
-    return (strcmp(type_of(format), "json_schema") == 0 && json_is_object(r->ask.schema)) ||
+    return (strcmp(srv_block_type(format), "json_schema") == 0 && json_is_object(r->ask.schema)) ||
            srv_field_wrong(x, param, "an object whose type is \"json_schema\", with a schema");
 }
 

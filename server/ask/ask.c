@@ -26,6 +26,8 @@ void srv_ask_free(srv_ask *a)
 {
     free(a->owned_stops);
     free(a->owned_biases);
+    json_decref(a->owned_kwargs);
+    a->owned_kwargs = NULL;
     a->owned_stops = NULL;
     a->owned_biases = NULL;
 }
@@ -57,6 +59,21 @@ static bool check_biases(srv_exchange *x, const srv_model *model, const srv_job_
     return true;
 }
 
+static bool check_choices(srv_exchange *x, const srv_model *model, const srv_job_options *o)
+{
+    srv_load load;
+    if (o->n_choices == 1)
+        return true;
+    srv_scheduler_load(model->scheduler, &load);
+    if (o->n_choices <= load.max_active)
+        return true;
+    srv_fail(x, 400, "invalid_value", "n",
+             "n is %d: it must be from 1 to %d, the answers that are computed at a time "
+             "(--parallel)",
+             o->n_choices, load.max_active);
+    return false;
+}
+
 /* Without a number from the client, as many tokens as the server and the context allow. */
 static size_t most_tokens(const srv_exchange *x, const srv_model *model, size_t wanted,
                           size_t n_prompt)
@@ -85,8 +102,11 @@ static void fill_job(srv_exchange *x, const srv_ask *a, const srv_model *model, 
     o->n_stops = has_form(a, p) ? 0 : a->job.n_stops;
     o->marks = p->split.style != SRV_TOOLS_NONE || p->split.reasoning;
     o->max_tokens = most_tokens(x, model, a->job.max_tokens, p->n_ids);
+    o->any_length = a->job.max_tokens == SIZE_MAX;
     if (o->min_tokens > o->max_tokens)
         o->min_tokens = o->max_tokens;
+    if (!a->penalise_prompt)
+        o->sampling.penalty_from = p->n_ids;
     if (a->random_seed)
         o->sampling.seed = srv_random();
     o->scope = srv_scope(x);
@@ -124,7 +144,8 @@ static bool submit(srv_exchange *x, const srv_ask *a, srv_model *model, srv_prom
     srv_grammar *grammar = NULL;
     srv_server *server = srv_server_of(x);
     fill_job(x, a, model, p, &o);
-    if (!check_biases(x, model, &o) || !srv_ask_grammar(x, model, a, p->schema, &grammar))
+    if (!check_choices(x, model, &o) || !check_biases(x, model, &o) ||
+        !srv_ask_grammar(x, model, a, p->schema, &grammar))
         return false;
     o.grammar = grammar ? srv_grammar_of(grammar) : NULL;
     bool wanted = a->want_receipt && server->config->receipts && server->receipts &&

@@ -44,8 +44,10 @@ typedef struct srv_ask {
     bool want_receipt;        /* where the server keeps receipts; so from _init on */
     bool no_tokens;           /* max_tokens may be 0 */
     bool random_seed;         /* no seed was given: so from _init on */
+    bool penalise_prompt;     /* presence and frequency count its last tokens, too */
     const char **owned_stops; /* of srv_ask_read_sampling */
     bitnet_bias *owned_biases;
+    json_t *owned_kwargs;
 } srv_ask;
 
 typedef enum srv_delta_kind {
@@ -94,6 +96,9 @@ typedef bool (*srv_delta_fn)(void *user, const srv_delta *delta);
 bool srv_answer_each(srv_answer *answer, srv_delta_fn fn, void *user, srv_delta *last);
 /* Waits at most so many milliseconds. True: srv_answer_next will not wait. */
 bool srv_answer_ready(srv_answer *answer, double wait_ms);
+/* Waits for the first delta as long as a stream may be silent. False: it takes longer, so the
+ * stream is to begin without it. */
+bool srv_answer_soon(srv_answer *answer);
 /* The model that answers. */
 const srv_model *srv_answer_model(const srv_answer *answer);
 const char *srv_answer_receipt(const srv_answer *answer); /* id; NULL: none */

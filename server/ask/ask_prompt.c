@@ -6,6 +6,7 @@
 
 #include "ask/ask_impl.h"
 #include "ask/fields.h"
+#include "ask/tokens.h"
 #include "server.h"
 
 bool srv_no_room(srv_exchange *x)
@@ -32,28 +33,6 @@ static bool copy_ids(srv_exchange *x, const srv_model *model, const srv_ask *a, 
         memcpy(p->ids, a->ids, a->n_ids * sizeof *p->ids);
     p->n_ids = a->n_ids;
     return true;
-}
-
-static bool tokenize(srv_exchange *x, const srv_model *model, const char *text, size_t n,
-                     unsigned flags, srv_prompt *p)
-{
-    bitnet_error err = {BITNET_OK, ""};
-    size_t cap = n / 3 + 16;
-    for (int round = 0; round < 2; round++) {
-        int32_t *ids = realloc(p->ids, cap * sizeof *ids);
-        if (!ids)
-            return srv_no_room(x);
-        p->ids = ids;
-        bitnet_status st =
-            bitnet_tokenize(model->engine, text, n, flags, ids, cap, &p->n_ids, &err);
-        if (st == BITNET_OK)
-            return true;
-        if (p->n_ids <= cap) /* not for want of room */
-            break;
-        cap = p->n_ids;
-    }
-    srv_fail_with(x, &err);
-    return false;
 }
 
 /* ---- messages ---- */
@@ -110,8 +89,8 @@ static bool finish_chat(srv_exchange *x, const srv_model *model, const srv_ask *
     p->split.thinking = p->split.reasoning && chat->thinking;
     if (chat->text.failed)
         return srv_no_room(x);
-    return tokenize(x, model, chat->text.n ? chat->text.data : "", chat->text.n,
-                    BITNET_TEXT_BOS | BITNET_TEXT_SPECIAL, p);
+    return srv_tokenize(x, model, chat->text.n ? chat->text.data : "", chat->text.n,
+                        BITNET_TEXT_BOS | BITNET_TEXT_SPECIAL, &p->ids, &p->n_ids);
 }
 
 static bool render(srv_exchange *x, const srv_model *model, const srv_ask *a,
@@ -223,7 +202,8 @@ bool srv_prompt_make(srv_exchange *x, const srv_model *model, const srv_ask *a, 
     if (a->messages)
         good = from_messages(x, model, a, p);
     else if (a->text)
-        good = tokenize(x, model, a->text, a->n_text, bos | BITNET_TEXT_SPECIAL, p);
+        good = srv_tokenize(x, model, a->text, a->n_text, bos | BITNET_TEXT_SPECIAL, &p->ids,
+                            &p->n_ids);
     else
         good = copy_ids(x, model, a, p);
     return good;

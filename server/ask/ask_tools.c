@@ -5,7 +5,7 @@
 #include "ask/ask_impl.h"
 #include "ask/fields.h"
 
-#define MAX_TOOLS 128
+#define MAX_TOOLS 1024
 #define MAX_NAME  128
 
 /* ---- the list ---- */
@@ -45,7 +45,7 @@ static bool read_list(srv_exchange *x, const srv_ask *a, srv_tool_plan *plan)
     if (!a->tools || json_is_null(a->tools))
         return true;
     if (!json_is_array(a->tools) || json_array_size(a->tools) > MAX_TOOLS)
-        return srv_field_wrong(x, "tools", "a list of at most 128 tools");
+        return srv_field_wrong(x, "tools", "a list of at most 1024 tools");
     json_t *list = json_array();
     bool good = true;
     json_array_foreach(a->tools, i, tool)

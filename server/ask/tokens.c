@@ -5,12 +5,15 @@
 
 #include "http/refuse.h"
 
-bool srv_tokenize(srv_exchange *x, const srv_model *model, const char *text, size_t n_text,
-                  unsigned flags, int32_t **ids, size_t *n_ids)
+/* What the tokenizer needs for each byte of a text, at most: a symbol of each character and a pair
+ * of neighbours with it, in lists that grow by doubling, and the tokens. */
+enum { WORK_BYTES = 64 };
+
+static bool tokenize(srv_exchange *x, const srv_model *model, const char *text, size_t n_text,
+                     unsigned flags, int32_t **ids, size_t *n_ids)
 {
     bitnet_error err = {BITNET_OK, ""};
     size_t cap = n_text / 3 + 16; /* most texts have fewer; else the second round fits */
-    *ids = NULL;
     for (int round = 0; round < 2; round++) {
         free(*ids);
         *ids = malloc(cap * sizeof **ids);
@@ -27,6 +30,16 @@ bool srv_tokenize(srv_exchange *x, const srv_model *model, const char *text, siz
     *ids = NULL;
     srv_fail_with(x, &err);
     return false;
+}
+
+bool srv_tokenize(srv_exchange *x, const srv_model *model, const char *text, size_t n_text,
+                  unsigned flags, int32_t **ids, size_t *n_ids)
+{
+    *ids = NULL;
+    size_t work = srv_work_charge(x, WORK_BYTES * (n_text + 1));
+    bool good = work && tokenize(x, model, text, n_text, flags, ids, n_ids);
+    srv_work_done(x, work);
+    return good;
 }
 
 bool srv_detokenize(srv_exchange *x, const srv_model *model, const int32_t *ids, size_t n_ids,

@@ -259,11 +259,27 @@ bitnet_status srv_reply_charge(srv_exchange *x, size_t n_bytes, bitnet_error *er
     return err->status;
 }
 
+size_t srv_work_charge(srv_exchange *x, size_t n_bytes)
+{
+    size_t most = json_room(x) / 2; /* one request alone always finds room */
+    n_bytes = n_bytes < most ? n_bytes : most;
+    if (has_room(x, n_bytes))
+        return n_bytes;
+    srv_work_done(x, n_bytes);
+    srv_fail(x, 503, "overloaded", NULL, "there is no memory for a text of this length now");
+    return 0;
+}
+
+void srv_work_done(srv_exchange *x, size_t n_bytes)
+{
+    x->n_json_bytes -= n_bytes;
+    atomic_fetch_sub(&x->http->json_bytes, n_bytes);
+}
+
 void srv_reply_sent(srv_exchange *x, size_t n_bytes)
 {
     x->n_reply_bytes -= n_bytes;
-    x->n_json_bytes -= n_bytes;
-    atomic_fetch_sub(&x->http->json_bytes, n_bytes);
+    srv_work_done(x, n_bytes);
 }
 
 /* False: too deep or too large for a tree; the client has been told. */
@@ -338,6 +354,8 @@ json_t *srv_body_json(srv_exchange *x)
     if (!within_limits(x, "the body", NULL, cost) || !charge(x, cost.n_bytes))
         return NULL;
     x->json = srv_json_load(x->body, x->n_body, 0, &e);
+    if (!x->json && json_error_code(&e) == json_error_numeric_overflow) /* of a model's own call */
+        x->json = srv_json_load(x->body, x->n_body, JSON_DECODE_INT_AS_REAL, &e);
     if (srv_memory_short()) {
         drop_json(x);
         srv_fail(x, 503, "out_of_memory", NULL,

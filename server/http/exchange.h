@@ -74,6 +74,10 @@ bool srv_is_timeout(const srv_exchange *x, const bitnet_error *err);
 bitnet_status srv_reply_charge(srv_exchange *x, size_t n_bytes, bitnet_error *err);
 /* So much of what was charged has been sent and is no longer held. */
 void srv_reply_sent(srv_exchange *x, size_t n_bytes);
+/* Counts memory that is needed for a while, until _done is told what this returned, among what all
+ * requests hold. 0: there is no room for it now, the client has been told. */
+size_t srv_work_charge(srv_exchange *x, size_t n_bytes);
+void srv_work_done(srv_exchange *x, size_t n_bytes);
 enum { SRV_NUMBER_BYTES = 48 }; /* of a number in a list, about */
 
 /* A reply that comes in pieces. _begin sends status 200 and the headers. _write waits while the

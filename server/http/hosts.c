@@ -55,26 +55,29 @@ const char *srv_hosts_wrong(const srv_config *c)
     return NULL;
 }
 
+/* A name that points nowhere else than it says. */
+static bool is_address(const char *host, size_t n)
+{
+    return n > 0 && (host[0] == '[' || strspn(host, "0123456789.") == n);
+}
+
 /* An address, or a name without a dot: no stranger's page has such a name. */
 static bool is_never_a_strangers(const char *host, size_t n)
 {
-    return n > 0 && (host[0] == '[' || strspn(host, "0123456789.") == n || !memchr(host, '.', n));
+    return is_address(host, n) || (n > 0 && !memchr(host, '.', n));
 }
 
 /* Beyond loopback without a list any name will do where a key is asked for: such a page has none.
  */
 bool srv_host_allowed(const srv_http *h, const char *host)
 {
-    static const char *const local[] = {"localhost", "127.0.0.1", "[::1]"};
     const srv_config *c = h->server->config;
     size_t n = host_length(host);
     bool any = c->n_keys > 0 && c->n_hosts == 0;
     if (h->is_unix || (!h->is_loopback && (any || is_never_a_strangers(host, n))))
         return true;
-    for (size_t i = 0; i < sizeof local / sizeof *local; i++)
-        if (same_name(host, n, local[i]))
-            return true;
-    return is_bound(h, host, n) || is_listed(c, host, n);
+    return is_address(host, n) || same_name(host, n, "localhost") || is_bound(h, host, n) ||
+           is_listed(c, host, n);
 }
 
 /* ---- origins that may call ---- */

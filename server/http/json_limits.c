@@ -30,6 +30,6 @@ srv_json_cost srv_json_measure(const char *text, size_t n_bytes)
         else if (c == ',' || c == ':')
             cost.n_values++;
     }
-    cost.n_bytes = VALUE_BYTES * cost.n_values + CONTAINER_BYTES * n_containers;
+    cost.n_bytes = n_bytes + VALUE_BYTES * cost.n_values + CONTAINER_BYTES * n_containers;
     return cost;
 }

@@ -202,16 +202,23 @@ static bool is_late(const srv_exchange *x)
     return atomic_load(&x->late) || srv_time_left(x) <= 0;
 }
 
+/* What took too long would again: clients that know the header do not repeat it of themselves. */
+static void fail_late(srv_exchange *x, int status, const char *why)
+{
+    srv_reply_header(x, "x-should-retry", "false");
+    srv_fail(x, status, "timeout", NULL, "%s", why);
+}
+
 static void fail_cancelled(srv_exchange *x, const bitnet_error *err)
 {
     if (atomic_load(&x->client_gone))
         srv_fail(x, 499, "client_closed_request", NULL, "the client has gone");
     else if (is_late(x))
-        srv_fail(x, 504, "timeout", NULL, "the time for this request is over");
+        fail_late(x, 504, "the time for this request is over");
     else if (atomic_load(&x->server->draining))
         srv_fail(x, 503, "shutting_down", NULL, "the server is about to end");
     else /* the deadline that the request itself had: no fault of the server */
-        srv_fail(x, 408, "timeout", NULL, "%s", err->message);
+        fail_late(x, 408, err->message);
 }
 
 void srv_fail_with(srv_exchange *x, const bitnet_error *err)

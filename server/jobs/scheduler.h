@@ -73,6 +73,7 @@ typedef struct srv_job_options {
     const char *const *stops;
     size_t n_stops;
     size_t max_tokens, min_tokens; /* max_tokens 0: the prompt alone (prompt_logprobs) */
+    bool any_length; /* nobody wished for max_tokens: fewer where the cache has no room for all */
     bool ignore_eos, print_special;
     /* Special tokens that are not printed may be marks: what is held back for a stop string comes
      * with them, before the mark, and no stop string reaches across */

@@ -9,6 +9,14 @@ static size_t blocks_for(size_t n_tokens)
     return (n_tokens + SRV_BLOCK - 1) / SRV_BLOCK;
 }
 
+/* As long as the choices can be if all of them are. */
+static size_t fair_share(const srv_scheduler *s, const srv_job *job)
+{
+    size_t n = job->o.n_ids, each = (s->n_blocks - job->n_shared) / (size_t)job->o.n_choices;
+    size_t most = (job->n_shared + each) * SRV_BLOCK;
+    return job->n_shared < s->n_blocks && most > n ? most : job->most;
+}
+
 bitnet_status srv_admit_plan(const srv_scheduler *s, srv_job *job, bitnet_error *err)
 {
     size_t n = job->o.n_ids, left = s->limit - n;
@@ -17,6 +25,11 @@ bitnet_status srv_admit_plan(const srv_scheduler *s, srv_job *job, bitnet_error 
     job->n_shared = n / SRV_BLOCK;
     job->n_private = blocks_for(job->most) - job->n_shared;
     size_t need = job->n_shared + (size_t)job->o.n_choices * job->n_private;
+    if (need > s->n_blocks && job->o.any_length) {
+        job->most = fair_share(s, job);
+        job->n_private = blocks_for(job->most) - job->n_shared;
+        need = job->n_shared + (size_t)job->o.n_choices * job->n_private;
+    }
     if (need <= s->n_blocks)
         return BITNET_OK;
     return srv_error(err, BITNET_CONTEXT,

@@ -201,6 +201,7 @@ static bool read_counts(srv_exchange *x, json_t *options, srv_ollama *r)
         bad |= json_object_set_new(r->sampling, "seed", json_integer(seed));
     if (window == 0)
         bad |= json_object_set_new(r->sampling, "repeat_penalty", json_real(1.0));
+    r->ask.penalise_prompt = true;
     r->ask.job.sampling.penalty_window = window < 0 ? 0 : window == 0 ? 64 : (int)window;
     return !bad || srv_no_memory(x);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ask/fields.h"
+#include "http/refuse.h"
 #include "server.h"
 
 /* ---- requests ---- */
@@ -47,6 +48,22 @@ static bool read_reasoning(srv_exchange *x, srv_ask *a, const json_t *body)
     return srv_field_wrong(x, "reasoning_format", "\"auto\", \"deepseek\" or \"none\"");
 }
 
+/* "none" says that nothing shall be thought, in chat as reasoning_effort, in responses as
+ * reasoning.effort. How much is thought beyond that is the model's own. */
+static bool read_effort(srv_exchange *x, srv_ask *a, const json_t *body)
+{
+    static const char name[] = "enable_thinking";
+    const json_t *inner = json_object_get(json_object_get(body, "reasoning"), "effort");
+    bool none =
+        is_word(json_object_get(body, "reasoning_effort"), "none") || is_word(inner, "none");
+    if (!none || json_object_get(a->template_kwargs, name))
+        return true;
+    json_decref(a->owned_kwargs);
+    a->owned_kwargs = a->template_kwargs ? json_copy(a->template_kwargs) : json_object();
+    a->template_kwargs = a->owned_kwargs;
+    return json_object_set_new(a->owned_kwargs, name, json_false()) == 0 || srv_no_memory(x);
+}
+
 static bool read_parallel(srv_exchange *x, srv_ask *a, const json_t *body)
 {
     bool parallel = true;
@@ -65,7 +82,7 @@ bool srv_openai_read(srv_exchange *x, srv_ask *a, json_t *body)
            srv_openai_format(x, a, format, "response_format") &&
            srv_field_text(x, body, "grammar", most ? most : SIZE_MAX, &a->grammar) &&
            srv_field_object(x, body, "chat_template_kwargs", &a->template_kwargs) &&
-           read_reasoning(x, a, body) && read_parallel(x, a, body);
+           read_reasoning(x, a, body) && read_effort(x, a, body) && read_parallel(x, a, body);
 }
 
 bool srv_openai_read_stream(srv_exchange *x, const json_t *body, bool *stream, bool *usage)

@@ -59,12 +59,36 @@ static json_t *output_item(const json_t *item)
                      output);
 }
 
+static bool refuse_item(srv_exchange *x, const char *type)
+{
+    if (is(type, "item_reference"))
+        srv_fail(
+            x, 400, "unsupported_value", "input",
+            "input: an item of type \"item_reference\" stands for one that a server has stored, "
+            "and this server stores nothing; send the items themselves (most clients do with "
+            "store set to false)");
+    else
+        srv_fail(x, 400, "unsupported_value", "input",
+                 "input: an item of type \"%.40s\" is not supported: message, function_call and "
+                 "function_call_output are",
+                 type);
+    return false;
+}
+
+/* Of an earlier answer, whole or by its name alone. */
+static bool is_thought(const json_t *item, const char *type)
+{
+    const char *id = text_of(item, "id");
+    return is(type, "reasoning") ||
+           (is(type, "item_reference") && id && strncmp(id, "rs_", 3) == 0);
+}
+
 /* Adds what an item says. Thoughts of earlier answers are left out. */
 static bool add_item(srv_exchange *x, const json_t *item, json_t *out)
 {
     const char *type = text_of(item, "type");
     json_t *m = NULL;
-    if (is(type, "reasoning"))
+    if (is_thought(item, type))
         return true;
     if (json_is_object(item) && (!type || is(type, "message")))
         m = message_item(item);
@@ -73,13 +97,8 @@ static bool add_item(srv_exchange *x, const json_t *item, json_t *out)
             return true;
     } else if (is(type, "function_call_output"))
         m = output_item(item);
-    else if (type) {
-        srv_fail(x, 400, "unsupported_value", "input",
-                 "input: an item of type \"%.40s\" is not supported: message, function_call and "
-                 "function_call_output are",
-                 type);
-        return false;
-    }
+    else if (type)
+        return refuse_item(x, type);
     if (m && json_array_append_new(out, m) == 0)
         return true;
     return srv_field_wrong(x, "input",

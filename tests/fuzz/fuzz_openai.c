@@ -88,6 +88,16 @@ bitnet_status srv_reply_charge(srv_exchange *x, size_t n_bytes, bitnet_error *er
     return BITNET_OK;
 }
 
+size_t srv_work_charge(srv_exchange *x, size_t n_bytes)
+{
+    return x ? n_bytes : 0;
+}
+
+void srv_work_done(srv_exchange *x, size_t n_bytes)
+{
+    (void)x, (void)n_bytes;
+}
+
 void srv_reply_sent(srv_exchange *x, size_t n_bytes)
 {
     (void)x, (void)n_bytes;
@@ -306,6 +316,12 @@ struct srv_job {
 void srv_job_options_init(srv_job_options *o)
 {
     *o = (srv_job_options){.n_choices = 1};
+}
+
+void srv_scheduler_load(srv_scheduler *s, srv_load *out)
+{
+    (void)s;
+    *out = (srv_load){.max_active = 8};
 }
 
 bitnet_status srv_job_submit(srv_scheduler *s, const srv_job_options *o, srv_job **out,

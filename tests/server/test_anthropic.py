@@ -160,6 +160,36 @@ def test_turns_of_tools_are_part_of_the_prompt():
     check(counts[0] + 10 < counts[1] and counts[1] + 10 < counts[2], f"turns or tools were lost: {counts}")
 
 
+def test_results_of_tools_may_have_blocks_of_other_types():
+    """Their text is read; of a picture the model hears that there was one. A refusal would end the conversation for good."""
+    def count(content, **more):
+        turns = HELLO + [{"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {"at": "fox"}}]},
+                         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": content, **more}]}]
+        return tool_client().messages.count_tokens(model="tools", tools=[LOOK], messages=turns).input_tokens
+    text = lambda *words: [{"type": "text", "text": w} for w in words]  # noqa: E731
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA" * 1000}}
+    page = {"type": "search_result", "source": "https://a.example", "title": "Foxes", "content": text("They are red.")}
+    paper = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "A fox is red."}}
+    for block, words in ((picture, ("[an image, which this model cannot see]",)), (page, ("Foxes", "They are red.")),
+                         (paper, ("A fox is red.",)), ({"type": "tool_reference", "tool_name": "look"}, ("look",))):
+        equal(count([block]), count(text(*words)), f"tokens of {block['type']}")
+    equal(count(text("no fox"), is_error=True), count(text("Error:", "no fox")), "a tool that failed")
+    equal(count("no fox", is_error=True), count(text("Error:", "no fox")), "a tool that failed, as a text")
+    for bad in ({"type": "audio"}, {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AA"}}, {"type": "search_result"}):
+        try:
+            count([bad])
+            raise AssertionError(f"{bad} was read")
+        except anthropic.BadRequestError as e:
+            check(bad["type"] in str(e), f"{bad}: {e}")
+
+
+def test_models_as_its_client_lists_them():
+    page = client().models.list()
+    equal([(m.id, m.type, m.display_name) for m in page.data], [("story", "model", "story")], "models")
+    check(page.data[0].created_at.year > 2020 and not page.has_more, f"{page}")
+    equal(client().models.retrieve("story").display_name, "story", "one")
+
+
 def test_a_tool_is_called():
     request = {"model": "tools", "max_tokens": 60, "messages": HELLO, "tools": [LOOK, {"type": "web_search_20250305", "name": "web_search"}],
                "tool_choice": {"type": "tool", "name": "look"}}

@@ -255,6 +255,23 @@ def test_row_17_replies_have_bounds():
         goes_on(s)
 
 
+def test_row_17_long_texts_are_tokenized_within_bounds():
+    """What the tokenizer needs for texts of 8 MB is counted: those that come at once wait their turn elsewhere (503)."""
+    text = "a " * ((1 << 20) if SLOW else (4 << 20) - 100)
+    with Server("--model", model("nano"), "--no-log-requests") as s:
+        goes_on(s)
+        before, seen = memory_mb(s), []
+        paths = [("/tokenize", {"content": text}), ("/v1/completions", {"prompt": text}), ("/api/embed", {"model": "nano", "input": text, "truncate": False})]
+        threads = [threading.Thread(target=lambda i=i: seen.append(s.post(*paths[i % 3])[0])) for i in range(4 if SLOW else 12)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        check(set(seen) <= {200, 400, 503} and len(seen) == len(threads), f"{seen}")
+        check(SLOW or memory_mb(s) - before < 2000, f"the server took {memory_mb(s)} MB: {seen}")
+        goes_on(s)
+
+
 def test_row_17_biases_that_forbid_all():
     with Server("--model", model("nano"), "--no-log-requests") as s:
         body = {"prompt": "x", "max_tokens": 3, "logit_bias": {str(i): -100 for i in range(512)}}
@@ -339,6 +356,10 @@ def test_row_23_pages_of_strangers_are_refused():
         equal(s.post("/v1/completions", json.dumps(body), headers={"Content-Type": "text/plain"})[0], 415, "a form that needs no preflight")
         _, headers, _ = s.request("OPTIONS", "/v1/completions", headers={"Host": "localhost"})
         check(not any(h.startswith("access-control") for h in headers), f"{headers}")
+        for host in ("127.0.0.2", "0.0.0.0:8080", "[::1]:99", "192.168.0.7"):  # an address points nowhere else than it says
+            equal(s.get("/v1/models", headers={"Host": host})[0], 200, host)
+        for host in ("evil", "127.0.0.1.evil.example", "evil.example:127", "1.2.3.4.x"):
+            equal(s.get("/v1/models", headers={"Host": host})[0], 403, host)
 
 
 if __name__ == "__main__":
