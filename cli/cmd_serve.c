@@ -171,6 +171,7 @@ static void fill_limits(const args *a, srv_config *c)
     c->read_timeout_s = opt_float(a, OPT_READ_TIMEOUT);
     c->write_timeout_s = opt_float(a, OPT_WRITE_TIMEOUT);
     c->idle_timeout_s = opt_float(a, OPT_IDLE_TIMEOUT);
+    c->ping_s = opt_float(a, OPT_PING);
     c->request_timeout_s = opt_float(a, OPT_SERVE_TIMEOUT);
     c->drain_s = opt_float(a, OPT_DRAIN);
     c->n_threads_http = (int)opt_int(a, OPT_HTTP_THREADS);

@@ -33,6 +33,7 @@ typedef struct srv_config {
     int max_choices, max_depth, max_connections, max_requests;
     double per_key_per_s, per_address_per_s; /* requests; 0: no limit */
     double read_timeout_s, write_timeout_s, idle_timeout_s, request_timeout_s, drain_s;
+    double ping_s; /* a stream of events that is silent for so long sends a comment; 0: never */
     int n_threads_http;
     const char *notify_socket; /* where systemd wants to hear of the start; NULL: nowhere */
     double watchdog_s;         /* it wants a sign of life this often; 0: it does not */

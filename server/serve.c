@@ -29,6 +29,7 @@ void srv_config_init(srv_config *c)
     c->read_timeout_s = 30;
     c->write_timeout_s = 30;
     c->idle_timeout_s = 75;
+    c->ping_s = 10;
     c->request_timeout_s = 600;
     c->drain_s = 30;
     c->n_threads_http = 2;

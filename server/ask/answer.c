@@ -325,6 +325,12 @@ bool srv_answer_ready(srv_answer *w, double wait_ms)
     return true;
 }
 
+bool srv_answer_soon(srv_answer *w)
+{
+    double most = srv_server_of(w->x)->config->ping_s * 1e3;
+    return most <= 0 || srv_answer_ready(w, most);
+}
+
 bool srv_answer_next(srv_answer *w, srv_delta *delta)
 {
     if (w->told_end)

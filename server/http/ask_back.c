@@ -29,6 +29,17 @@ static bool stream_nothing(srv_exchange *x)
     return true;
 }
 
+void srv_exchange_ping(srv_exchange *x, double now)
+{
+    double most = x->server->config->ping_s * 1e3;
+    pthread_mutex_lock(&x->lock);
+    bool silent = x->streaming && x->nothing[0] == ':' && now - x->out_moved_ms >= most;
+    if (silent && stream_nothing(x))
+        srv_exchange_unlock(x);
+    else
+        pthread_mutex_unlock(&x->lock);
+}
+
 bool srv_exchange_ask_back(srv_exchange *x, int fd, double now)
 {
     bool can = true;

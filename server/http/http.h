@@ -159,6 +159,9 @@ void srv_exchange_hung_up(srv_exchange *x);
  * sent something: where nothing was sent for a while it gets what says nothing. False: it cannot
  * be asked (ask_back.c). */
 bool srv_exchange_ask_back(srv_exchange *x, int fd, double now);
+/* A stream of events that has been silent for `ping_s` sends a comment: clients and proxies give up
+ * those that say nothing for a minute or some. */
+void srv_exchange_ping(srv_exchange *x, double now);
 
 /* ---- parts of HTTP ---- */
 

@@ -13,6 +13,8 @@
 /* How many a round looks at, of those whose requests are on their way and of those that wait. */
 enum { PERIOD_MS = 50, MOST_READING = 1024, MOST_WAITING = 256 };
 
+static const double PING_MS = 250; /* so often streams are looked at that may be silent */
+
 typedef struct list {
     watched *first, *last; /* longest in this state first */
     size_t n;
@@ -26,13 +28,14 @@ struct srv_watch {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     pthread_t thread;
-    bool ends;
+    bool ends, pings;
     double most_ms[N_WATCH_STATES]; /* 0: no limit */
     list lists[N_WATCH_STATES];
     /* of the thread alone */
     struct pollfd *polled;
     srv_exchange **exchanges;
     size_t n_room;
+    double pinged_ms;
 };
 
 /* ---- lists ---- */
@@ -203,6 +206,32 @@ static void look_after(srv_exchange *x, const struct pollfd *polled, double now)
     srv_exchange_release(x);
 }
 
+/* Now and then, all running exchanges, held. */
+static size_t hold_running(srv_watch *w, double now)
+{
+    size_t n = 0;
+    if (!w->pings || now - w->pinged_ms < PING_MS)
+        return 0;
+    w->pinged_ms = now;
+    for (watched *c = w->lists[WATCH_BUSY].first; c; c = c->after) {
+        srv_exchange_hold(c->exchange);
+        w->exchanges[n++] = c->exchange;
+    }
+    return n;
+}
+
+/* Streams that are silent send a comment. */
+static void ping(srv_watch *w, double now)
+{
+    size_t n = hold_running(w, now);
+    pthread_mutex_unlock(&w->lock);
+    for (size_t i = 0; i < n; i++) {
+        srv_exchange_ping(w->exchanges[i], now);
+        srv_exchange_release(w->exchanges[i]);
+    }
+    pthread_mutex_lock(&w->lock);
+}
+
 /* A round; the lock is let go for what may take another. */
 static void look(srv_watch *w)
 {
@@ -219,6 +248,8 @@ static void look(srv_watch *w)
     for (size_t i = 0; i < n_closed; i++)
         look_after(w->exchanges[i], &w->polled[i], now);
     pthread_mutex_lock(&w->lock);
+    if (make_room(w))
+        ping(w, now);
 }
 
 static void pause_for(srv_watch *w, long ms)
@@ -250,6 +281,7 @@ srv_watch *srv_watch_open(const srv_config *config)
     /* a first line that trickles in is bounded, too */
     w->most_ms[WATCH_WAITING] = (config->idle_timeout_s + config->read_timeout_s) * 1e3;
     w->most_ms[WATCH_READING] = config->read_timeout_s * 1e3;
+    w->pings = config->ping_s > 0;
     pthread_mutex_init(&w->lock, NULL);
     srv_cond_open(&w->wake);
     if (pthread_create(&w->thread, NULL, watch_main, w) == 0)

@@ -185,6 +185,7 @@ static bool send_words(chat *c, const srv_delta *d)
 
 static bool begin_stream(chat *c)
 {
+    c->begun = true;
     srv_stream_begin(c->x, SRV_EVENT_STREAM);
     for (int i = 0; i < c->ask.job.n_choices; i++) {
         json_t *delta = json_pack("{s:s, s:s, s:n}", "role", "assistant", "content", "", "refusal");
@@ -245,20 +246,19 @@ static void end_stream(chat *c, const srv_event *end)
     srv_openai_stream_done(c->x);
 }
 
-/* A stream begins with its first delta. */
+/* A stream begins with its first delta, or when that takes long. */
 static bool take_streamed(void *chat_, const srv_delta *d)
 {
     chat *c = chat_;
-    bool good = c->begun || begin_stream(c);
-    c->begun = true;
-    return good && stream_delta(c, d);
+    return (c->begun || begin_stream(c)) && stream_delta(c, d);
 }
 
-/* Failures before the first delta are told by a status. */
+/* Failures before the stream begins are told by a status. */
 static void answer_stream(chat *c)
 {
     srv_delta d = {0};
-    bool ended = srv_answer_each(c->answer, take_streamed, c, &d);
+    bool there = srv_answer_soon(c->answer) || begin_stream(c);
+    bool ended = there && srv_answer_each(c->answer, take_streamed, c, &d);
     if (ended && !c->begun && d.event->error.status != BITNET_OK)
         srv_fail_with(c->x, &d.event->error);
     else if (ended && (c->begun || begin_stream(c)))

@@ -344,6 +344,15 @@ static void begin_stream(work *w)
     *w->stream_begun = true;
 }
 
+/* Nobody hears from the first prompt for long: the stream begins without words. */
+static void begin_waiting(work *w)
+{
+    if (*w->stream_begun || srv_answer_soon(w->answer))
+        return;
+    begin_stream(w);
+    srv_stream_write(w->c->x, ":\n\n", 3);
+}
+
 static bool take_streamed(void *work_, const srv_delta *d)
 {
     begin_stream(work_);
@@ -362,6 +371,8 @@ static bool read_stream(work *w, srv_delta *end)
 /* The same of a whole answer; and of a stream that tells its prompt, which may be long. */
 static bool read_answer(work *w, srv_delta *end)
 {
+    if (w->c->stream)
+        begin_waiting(w);
     if (w->c->stream && !w->c->echo)
         return read_stream(w, end);
     while (srv_answer_next(w->answer, end)) {

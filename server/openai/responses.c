@@ -255,11 +255,14 @@ static void end_whole(response *r, const srv_event *end)
     srv_reply_json(r->x, 200, response_json(r, final_status(r), &end->usage));
 }
 
-/* Failures before the first delta are told by a status. */
+/* Failures before the stream begins, with its first delta or when that takes long, are told by a
+ * status. */
 static void answer(response *r)
 {
     srv_delta d = {0};
-    bool begun = false;
+    bool begun = r->out.stream && !srv_answer_soon(r->answer);
+    if (begun)
+        begin_stream(r);
     while (!r->out.gone && srv_answer_next(r->answer, &d)) {
         bool failed = d.kind == SRV_DELTA_END && d.event->error.status != BITNET_OK;
         if (r->out.stream && !begun && !failed) {

@@ -384,6 +384,8 @@ static void set(srv_config *c, const char *arg)
         c->write_timeout_s = strtod(v, NULL);
     else if ((v = value_of(arg, "idle")))
         c->idle_timeout_s = strtod(v, NULL);
+    else if ((v = value_of(arg, "ping")))
+        c->ping_s = strtod(v, NULL);
     else if ((v = value_of(arg, "request")))
         c->request_timeout_s = strtod(v, NULL);
     else if ((v = value_of(arg, "wrong")))

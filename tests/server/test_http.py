@@ -120,6 +120,22 @@ def test_reply_headers():
             equal(got == mine, kept, f"x-request-id {mine}")
 
 
+def test_silent_streams_say_that_they_live():
+    """A comment comes between two events where they are further apart than that, and nowhere else."""
+    comment = b":\n\n"
+    for settings, least, most in ((["ping=0.2"], 2, 6), (["ping=0"], 0, 0), ([], 0, 0)):
+        with Driver(*settings) as d:
+            status, _, data = d.ask("GET", "/stream/2?ms=700")
+            equal((status, data.count(b"data: ")), (200, 3), f"{settings}: events")
+            n = data.replace(b"event: end", b"").count(comment)
+            check(least <= n <= most, f"{settings}: {n} comments in {data!r}")
+            equal(data.replace(comment, b"").count(b"\n\n"), 3, f"{settings}: events beside {n} comments")
+    with Driver("ping=0.3") as d:
+        equal(d.ask("GET", "/stream/20?ms=50")[2].count(comment), 0, "comments in a stream that is not silent")
+        equal(d.ask("GET", "/sleep/900")[0], 200, "a reply that is no stream")
+        equal(d.ask("GET", "/health/live")[0], 200, "then")
+
+
 def test_keep_alive_and_pipelining():
     with Driver() as d:
         c = http.client.HTTPConnection("127.0.0.1", d.port, timeout=20)

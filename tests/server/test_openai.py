@@ -7,6 +7,7 @@ import math
 import os
 import re
 import struct
+import threading
 import time
 
 from serving import SLOW, SOURCE, Server, check, equal, main, model, packages, run, temp
@@ -80,6 +81,35 @@ def test_chat_streamed_is_the_same():
     equal({c.id for c in chunks}.__len__(), 1, "ids")
 
 
+def test_streams_that_wait_say_so():
+    """One place, and others have it: the streams begin all the same, and comments come until there is something to tell."""
+    with Server("-m", model("story"), "--parallel", "1", "--ping-interval", "0.2") as s:
+        long = {"prompt": STORY, "max_tokens": 150 if SLOW else 900, "ignore_eos": True, "priority": "high"}
+        threads = [threading.Thread(target=lambda: s.post("/v1/completions", long)) for _ in range(5)]
+        for t in threads:
+            t.start()
+        while s.json("GET", "/v1/stats")["models"][0]["batching"]["queued"] < 4:
+            pass
+        seen, more = {}, {"stream": True, "priority": "low", "max_tokens": 4}
+        asked = {"/v1/chat/completions": {"messages": ASK}, "/v1/completions": {"prompt": STORY}, "/v1/messages": {"model": "story", "messages": ASK},
+                 "/v1/responses": {"input": "What is 7 + 5?"}}
+        waiting = [threading.Thread(target=lambda p=p, b=b: seen.update({p: s.post(p, b | more)})) for p, b in asked.items()]
+        began = time.monotonic()
+        for t in waiting:
+            t.start()
+        for t in threads:
+            t.join()
+        queued_s = time.monotonic() - began
+        for t in waiting:
+            t.join()
+        for path, (status, _, data) in seen.items():
+            n, last = data.count(b":\n\n"), data.rstrip().rsplit(b"\n\n", 1)[-1]
+            equal(status, 200, path)
+            check(n >= (queued_s - 0.7) / 0.6 - 1, f"{path}: {n} comments while it waited {queued_s:.1f} s: {data[:300]!r}")
+            check(b"[DONE]" in last or b"message_stop" in last or b"response.completed" in last or b"response.incomplete" in last, f"{path}: {last!r}")
+        check(queued_s < 1.5 or sum(d.count(b":\n\n") for _, _, d in seen.values()) > 0, f"no comments in {queued_s:.1f} s")
+
+
 def test_stream_usage():
     chunks = list(chat(stream=True, stream_options={"include_usage": True}))
     equal(chunks[-1].choices, [], "choices of the last chunk")
@@ -129,6 +159,36 @@ def test_logit_bias_and_penalties():
     other = complete(max_tokens=8, frequency_penalty=2, presence_penalty=2, extra_body={"repetition_penalty": 1.5})
     check(other.choices[0].text, "penalties leave a text")
     check(complete(max_tokens=8, logit_bias={"5": -100, "6": 3.5}).choices[0].text is not None, "biases")
+
+
+def test_penalties_count_what_the_answer_said():
+    """OpenAI's presence and frequency do not look at the prompt, whose next token is one of its own here; Ollama's do."""
+    again = {"prompt": "Tom had a red ball. " * 5 + "Tom had a red", "max_tokens": 1}
+    plain = complete(**again).choices[0].text
+    equal(plain, " ball", "what the model goes on with")
+    equal(complete(**again, presence_penalty=2, frequency_penalty=2).choices[0].text, plain, "nothing was said yet")
+    raw = {"model": "story", "prompt": again["prompt"], "raw": True, "stream": False}
+    options = {"temperature": 0, "num_predict": 1}
+    equal(server().json("POST", "/api/generate", raw | {"options": options})["response"], plain, "Ollama without penalties")
+    hard = options | {"presence_penalty": 2, "frequency_penalty": 2}
+    check(server().json("POST", "/api/generate", raw | {"options": hard})["response"] != plain, "Ollama's")
+    push = {"max_tokens": 90, "logit_bias": {str(ids_of(again["prompt"] + plain)[-1]): 30}}
+    said, less = (complete(**again | push, frequency_penalty=f).choices[0].text.count("ball") for f in (0, 2))
+    check(said >= 90 and 10 < less < 60, f"{said} without, {less} with a penalty for each, in more than 64 tokens")
+
+
+def test_choices_without_a_wish_for_tokens_fit():
+    """Eight answers of any length in a cache with room for fewer whole ones are shorter, not refused."""
+    with Server("-m", model("story"), "--kv-pool", "24", "--parallel", "8") as s:
+        body = {"model": "story", "messages": ASK, "ignore_eos": True, "n": 8}
+        r = s.json("POST", "/v1/chat/completions", body)
+        equal([c["finish_reason"] for c in r["choices"]], ["length"] * 8, "ends")
+        check(8 * 60 < r["usage"]["completion_tokens"] < 8 * 500, f"{r['usage']}")
+        e = s.json("POST", "/v1/chat/completions", body | {"max_tokens": 900}, status=400)["error"]
+        equal(e["code"], "context_length_exceeded", "a wish that cannot be had is still refused")
+    with Server("-m", model("story"), "--parallel", "2") as s:
+        e = s.json("POST", "/v1/completions", {"prompt": STORY, "n": 3}, status=400)["error"]
+        check(e["param"] == "n" and "1 to 2" in e["message"], f"{e}")
 
 
 def test_chat_logprobs():
@@ -302,6 +362,10 @@ def test_responses_have_the_logprobs_of_tokens_without_text():
 def test_responses_keep_nothing():
     refused(openai.BadRequestError, "previous_response_id", respond, previous_response_id="resp_1")
     refused(openai.BadRequestError, "item of type", respond, input=[{"type": "computer_call", "id": "x"}])
+    told = [{"role": "user", "content": "What is 7 + 5?"}]
+    refused(openai.BadRequestError, "store set to false", respond, input=[{"type": "item_reference", "id": "msg_1"}] + told)
+    thought = respond(input=[{"type": "item_reference", "id": "rs_1"}] + told)
+    equal(thought.output_text, respond(input=told).output_text, "a reference to a thought is one left out")
 
 
 # ---- embeddings and models ----
@@ -332,6 +396,8 @@ def test_models():
     one = c.models.retrieve("story")
     check(one.meta["n_vocab"] > 1000 and one.meta["n_ctx"] > 0 and one.meta["n_params"] > 10 ** 6, f"{one.meta}")
     refused(openai.NotFoundError, "nothing", c.models.retrieve, model="nothing")
+    raw = server().json("GET", "/v1/models")
+    equal((raw["has_more"], raw["first_id"], raw["last_id"]), (False, "story", "story"), "what Anthropic's list has")
 
 
 # ---- errors ----
@@ -406,6 +472,7 @@ def test_a_deadline_of_its_own():
     refused(openai.BadRequestError, "best_of", complete, n=3, extra_body={"best_of": 1})
     e = refused(openai.APIStatusError, "deadline", complete, max_tokens=500, extra_body={"timeout_ms": 1})
     equal((e.status_code, e.code), (408, "timeout"), "status")
+    equal(e.response.headers["x-should-retry"], "false", "it would take as long again")
 
 
 # ---- structured output ----
@@ -632,6 +699,24 @@ def test_a_response_with_a_call_that_is_no_json():
     equal(events[-1].type, "response.incomplete", "the end")
 
 
+def test_numbers_that_are_too_large_for_64_bits():
+    """A model may write them in a call, and then they come back with every request."""
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    for body in ({"tools": [ADD | {"function": ADD["function"] | {"parameters": {"type": "object", "properties": {"a": {"type": "integer", "maximum": 2**64}}}}}]},
+                 {"metadata": {"n": 10**30}}, {"messages": ASK + [{"role": "assistant", "content": None, "tool_calls": [call]}], "x": -10**25}):
+        chat(model="tools", extra_body=body, max_tokens=2)
+    status, _, data = server("tools").post("/v1/messages", {"model": "tools", "max_tokens": 2, "messages": ASK + [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "add", "input": {"a": 12345678901234567890}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]}]})
+    equal(status, 200, f"{data[:200]}")
+    equal(server().post("/v1/chat/completions", b'{"messages": [], "n": 1e400}')[0], 400, "no number at all")
+    many = [{"type": "function", "function": {"name": f"tool_{i}", "parameters": {"type": "object"}}} for i in range(200)]
+    check(chat(model="tools", messages=ASK, tools=many[:5], max_tokens=2), "5 tools")
+    count = server("tools").json("POST", "/v1/messages/count_tokens", {"model": "tools", "messages": ASK, "tools": [
+        {"name": t["function"]["name"], "input_schema": {"type": "object"}} for t in many]})
+    check(count["input_tokens"] > 2000, f"200 tools: {count}")
+
+
 def test_a_conversation_with_calls():
     messages = ASK + [
         {"role": "assistant", "content": None, "tool_calls": [
@@ -660,6 +745,20 @@ def test_reasoning():
     equal((message.content, message.reasoning_content), ("Yes.", "I see."), "split")
     message = chat(model="tools", extra_body=think | {"reasoning_format": "none"}).choices[0].message
     equal(message.content, "I see.</think>\n\nYes.", "not split")
+
+
+def test_no_effort_is_no_thought():
+    """The template is told, and a word of the request's own about thinking wins."""
+    grammar = {"grammar": 'root ::= "I see.</think>\\n\\nYes." | "Yes."'}
+    on = {"chat_template_kwargs": {"enable_thinking": True}}
+    n_off, n_on = (chat(model="tools", extra_body=grammar | e).usage.prompt_tokens for e in ({"chat_template_kwargs": {"enable_thinking": False}}, on))
+    check(n_off != n_on, "the template does not tell one from the other")
+    for effort, wanted in (({"reasoning_effort": "none"}, n_off), (on | {"reasoning_effort": "none"}, n_on),
+                           ({"reasoning_effort": "none", "chat_template_kwargs": {"other": 1}}, n_off), (on | {"reasoning_effort": "low"}, n_on)):
+        equal(chat(model="tools", extra_body=grammar | effort).usage.prompt_tokens, wanted, f"{effort}")
+    none = respond(model="tools", extra_body=grammar | {"reasoning": {"effort": "none"}})
+    off = respond(model="tools", extra_body=grammar | {"chat_template_kwargs": {"enable_thinking": False}})
+    equal((none.usage.input_tokens, none.reasoning.effort), (off.usage.input_tokens, "none"), "responses")
 
 
 def test_events_of_a_thought():
