@@ -856,13 +856,16 @@ typedef enum bitnet_grammar_kind {
      * where no value can be in two of its schemas (by their types, constants, bounds, or a required
      * property), allOf where its parts can be put together, $ref within the schema
      * (recursive too; at most 4096 bytes), minLength, maxLength, pattern (regular expressions
-     * without look-around and references), the formats date, time, date-time and uuid of strings,
-     * of integers int8, int16, int32, int64, uint8, uint16, uint32, uint64 (int and uint: 32 bits),
-     * minimum, maximum and their exclusive forms (of integers exact, within 64 bits; of numbers
-     * whole, up to 10^9). Annotations (title and so on, the formats float and double, $id of the
-     * whole) say nothing. Every other keyword, and combinations that are not enforced, are refused
-     * by name and place. Texts may be fewer than the schema allows, never others: properties come
-     * in its order, and there are others than those it names only with additionalProperties */
+     * without look-around and references), the formats date, time, date-time, duration, uuid,
+     * email, hostname, ipv4, ipv6 and uri (of http and https) of strings, of integers int8, int16,
+     * int32, int64, uint8, uint16, uint32, uint64 (int and uint: 32 bits), minimum, maximum and
+     * their exclusive forms (of integers exact, within 64 bits; of numbers whole, up to 10^9).
+     * Beside pattern, format is an annotation; beside a format, bounds on the length may be those
+     * that all it writes keeps to. Annotations (title and so on, the formats float and double, $id
+     * of the whole) say nothing. Every other keyword, and combinations that are not enforced, are
+     * refused by name and place. Texts may be fewer than the schema allows, never others:
+     * properties come in its order, and there are others than those it names only with
+     * additionalProperties */
     BITNET_GRAMMAR_JSON_SCHEMA = 1,
     /* Any JSON object; the text of the grammar is not looked at */
     BITNET_GRAMMAR_JSON_OBJECT = 2,

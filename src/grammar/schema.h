@@ -14,6 +14,7 @@
 enum {
     BNET_SCHEMA_REQUIRED = 4096, /* names in a list `required` */
     BNET_SCHEMA_REF = 4096,      /* bytes of a "$ref" */
+    BNET_SCHEMA_FORMATS = 10,    /* formats of strings */
 };
 
 typedef enum bnet_schema_type { /* bits */
@@ -47,11 +48,12 @@ typedef struct bnet_schema {
     size_t n_digits, cap_digits;
     bnet_schema_job *jobs;
     size_t n_jobs, cap_jobs, n_path_bytes;
-    const char *at;    /* the path of the job that is being written */
-    bnet_strmap known; /* path to rule */
-    json_t *made;      /* an array that keeps schemas that were put together */
-    size_t n_merged;   /* values and references that were looked at for that */
-    size_t n_apart;    /* and to see that no value is in two schemas */
+    uint32_t formats[BNET_SCHEMA_FORMATS]; /* their rules; 0: not written yet */
+    const char *at;                        /* the path of the job that is being written */
+    bnet_strmap known;                     /* path to rule */
+    json_t *made;                          /* an array that keeps schemas that were put together */
+    size_t n_merged;                       /* values and references that were looked at for that */
+    size_t n_apart;                        /* and to see that no value is in two schemas */
 } bnet_schema;
 
 static inline bool bnet_schema_ok(const bnet_schema *s)

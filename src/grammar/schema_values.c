@@ -1,4 +1,4 @@
-/* schema_values.c - lists of values, arrays and strings of a schema. */
+/* schema_values.c - lists of values and arrays of a schema. */
 #include "grammar/schema.h"
 
 #include <stdio.h>
@@ -241,67 +241,4 @@ void bnet_schema_array(bnet_schema *s, const json_t *node, const char *path)
         bnet_program_land(s->p, none);
     bnet_program_text(s->p, "]", 1);
     bnet_free(exits);
-}
-
-/* ---- strings ---- */
-
-#define MONTH_DAY                                                                                  \
-    "((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"                 \
-    "|02-(0[1-9]|1[0-9]|2[0-8]))"
-#define FOURTHS "(0[48]|[2468][048]|[13579][26])"
-#define YEAR    "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
-#define DATE    "(" YEAR "-" MONTH_DAY "|([0-9]{2}" FOURTHS "|" FOURTHS "00)-02-29)"
-#define CLOCK   "([01][0-9]|2[0-3]):[0-5][0-9]"
-#define TIME    CLOCK ":[0-5][0-9](\\.[0-9]{1,6})?(Z|[-+]" CLOCK ")"
-#define HEX     "[0-9a-fA-F]"
-
-static const struct {
-    const char *name, *regex;
-} formats[] = {
-    {"date", "^" DATE "$"},
-    {"time", "^" TIME "$"},
-    {"date-time", "^" DATE "T" TIME "$"},
-    {"uuid", "^" HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}$"},
-};
-
-static void write_format(bnet_schema *s, const json_t *format, const char *path)
-{
-    const char *name = json_string_value(format);
-    char quoted[80];
-    for (size_t i = 0; name && i < BNET_COUNT(formats); i++)
-        if (strcmp(name, formats[i].name) == 0) {
-            bnet_regex_write(s, path, "format",
-                             (bnet_span){formats[i].regex, strlen(formats[i].regex)});
-            return;
-        }
-    bnet_schema_refuse(s, path, "format",
-                       "\"%s\" of a string is not supported; date, time, date-time and uuid are",
-                       name ? bnet_quote(name, strlen(name), quoted, sizeof quoted) : "");
-}
-
-void bnet_schema_string(bnet_schema *s, const json_t *node, const char *path)
-{
-    const json_t *pattern = json_object_get(node, "pattern"),
-                 *format = json_object_get(node, "format");
-    uint32_t min = bnet_schema_count(s, node, path, "minLength", 0);
-    uint32_t max = bnet_schema_count(s, node, path, "maxLength", BNET_GRAM_MANY);
-    const char *text = json_string_value(pattern);
-    bool bounded = json_object_get(node, "minLength") || json_object_get(node, "maxLength");
-    if (!!pattern + !!format + bounded > 1)
-        bnet_schema_refuse(s, path, pattern ? "pattern" : "format",
-                           "it is not supported beside %s of the same string",
-                           pattern && format ? "\"format\"" : "a bound on the length");
-    else if (pattern && !text)
-        bnet_schema_refuse(s, path, "pattern", "it must be a string");
-    else if (pattern)
-        bnet_regex_write(s, path, "pattern", (bnet_span){text, strlen(text)});
-    else if (format)
-        write_format(s, format, path);
-    else if (min > max)
-        bnet_schema_refuse(s, path, "minLength", "it is more than \"maxLength\"");
-    else {
-        bnet_program_text(s->p, "\"", 1);
-        bnet_program_call(s->p, s->json.character, min, max);
-        bnet_program_text(s->p, "\"", 1);
-    }
 }

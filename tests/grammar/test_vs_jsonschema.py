@@ -2,6 +2,7 @@
 vocabularies give JSON that validates; instances made for a schema are let through; what is not enforced is refused by name."""
 import datetime
 import importlib.util
+import ipaddress
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import struct
 import subprocess
 import sys
 import time
+import urllib.parse
 import uuid
 
 SOURCE = os.environ.get("BITNET_SOURCE") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -50,11 +52,77 @@ def is_uuid(text):
     return not isinstance(text, str) or str(uuid.UUID(text)) == text.lower()
 
 
+@CHECKER.checks("duration")
+def is_duration(text):
+    """Of RFC 3339, its ABNF word by word."""
+    second, day = "[0-9]+S", "[0-9]+D"
+    minute, month = f"[0-9]+M(?:{second})?", f"[0-9]+M(?:{day})?"
+    hour, year = f"[0-9]+H(?:{minute})?", f"[0-9]+Y(?:{month})?"
+    clock = f"T(?:{hour}|{minute}|{second})"
+    return not isinstance(text, str) or re.fullmatch(f"P(?:(?:{day}|{month}|{year})(?:{clock})?|{clock}|[0-9]+W)", text) is not None
+
+
+@CHECKER.checks("ipv4", raises=ValueError)
+def is_ipv4(text):
+    return not isinstance(text, str) or str(ipaddress.IPv4Address(text)) == text
+
+
+@CHECKER.checks("ipv6", raises=ValueError)
+def is_ipv6(text):
+    return not isinstance(text, str) or ipaddress.IPv6Address(text).scope_id is None
+
+
+@CHECKER.checks("hostname")
+def is_hostname(text):
+    """Of RFC 1123, without names of IDNA (xn--), and none that a reader of addresses takes for a number."""
+    if not isinstance(text, str):
+        return True
+    labels = text.split(".")
+    good = [1 <= len(s) <= 63 and s[0] != "-" != s[-1] and s[2:4] != "--" and all(c.isascii() and c.isalnum() or c == "-" for c in s) for s in labels]
+    return len(text) <= 253 and all(good) and not labels[-1][0].isdigit()
+
+
+@CHECKER.checks("email")
+def is_email(text):
+    """Of RFC 5321: atoms with points between them, and a name of a host in a domain."""
+    if not isinstance(text, str):
+        return True
+    local, _, host = text.rpartition("@")
+    atoms = all(s and all(c.isascii() and c.isalnum() or c in "!#$%&'*+-/=?^_`{|}~" for c in s) for s in local.split("."))
+    return atoms and len(local) <= 64 and len(text) <= 254 and "." in host and is_hostname(host)
+
+
+@CHECKER.checks("uri", raises=ValueError)
+def is_uri(text):
+    """Of RFC 3986, as far as http and https go."""
+    if not isinstance(text, str):
+        return True
+    parts = urllib.parse.urlsplit(text)
+    escaped = re.fullmatch("(?:[A-Za-z0-9._~:/?#@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*", text) is not None
+    host = is_hostname(parts.hostname) or is_ipv4(parts.hostname)
+    port = parts.port is None or 0 < parts.port < 65536
+    whole = parts.scheme in ("http", "https") and (not parts.path or parts.path[0] == "/") and "#" not in parts.fragment
+    return whole and escaped and host and port and "@" not in parts.netloc and not parts.netloc.endswith(":") and len(text) <= 2000
+
+
 for bits in (8, 16, 32, 64):
     for name, least, most in ((f"int{bits}", -1 << bits - 1, (1 << bits - 1) - 1), (f"uint{bits}", 0, (1 << bits) - 1)):
         CHECKER.checks(name)(lambda v, least=least, most=most: not isinstance(v, (int, float)) or isinstance(v, int) and least <= v <= most)
 CHECKER.checks("int")(lambda v: CHECKER.conforms(v, "int32"))
 CHECKER.checks("uint")(lambda v: CHECKER.conforms(v, "uint32"))
+
+# what Zod 4 writes for z.email(), z.iso.duration(), z.iso.date(), z.uuidv4() and z.ipv4()
+ZOD_EMAIL = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
+ZOD_DURATION = r"^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$"
+ZOD_DATE = (r"^(?:(?:\d\d[2468][048]|\d\d[13579][26]|\d\d0[48]|[02468][048]00|[13579][26]00)-02-29|\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])"
+            r"|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|(?:02)-(?:0[1-9]|1\d|2[0-8])))$")
+ZOD_UUID = "^([0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12})$"
+ZOD_IPV4 = "^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9][0-9]|[0-9])\\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9][0-9]|[0-9])$"
+
+# the longest of each format: one character more is not written
+LONG_HOST = ".".join(["a" + "-a" * 31] * 3 + ["a" + "-a" * 30])
+LONG_EMAIL = "a" + ".a" * 31 + "@" + ("b" + "-b" * 17 + ".") * 4 + "c" * 18
+LONG_URI = f"https://{LONG_HOST}:59999/{'%20' * 280}?{'%20' * 190}#{'%20' * 100}"
 
 # schemas, instances that are let through, instances that are not
 CASES = [
@@ -168,6 +236,34 @@ CASES = [
     ({"type": "string", "format": "time"}, ["00:00:00Z", "23:59:59.123+02:00"], ["24:00:00Z", "12:60:00Z", "12:00:00"]),
     ({"type": "string", "format": "date-time"}, ["2024-02-29T12:34:56Z"], ["2024-02-29 12:34:56Z", "2024-02-29"]),
     ({"type": "string", "format": "uuid"}, ["123e4567-e89b-12d3-a456-426614174000"], ["123e4567e89b12d3a456426614174000"]),
+    ({"type": "string", "format": "duration"}, ["P1D", "P3Y6M4D", "P1Y", "P2W", "P1DT12H30M5S", "PT36H", "PT0S", "P9999M1D"],
+     ["", "P", "PT", "1D", "P1", "P1DT", "P1S", "P1Y2D", "PT1H2S", "P1W2D", "P1.5D", "-P1D", "P1D ", "p1d"]),
+    ({"type": "string", "format": "email"}, ["a@b.cc", "joe.smith+news@mail.example.co.uk", "o'brien@x-y.org", "A_1-2@1a.example"],
+     ["", "a", "a@", "@b.cc", "a@b", "a.@b.cc", ".a@b.cc", "a..b@b.cc", "a@-b.cc", "a@b-.cc", "a@b..cc", "a@b.c", "a@b.c1", "a b@b.cc", "a@b@c.dd", "a@xn--a.cc",
+      "a" * 33 + "@b.cc", "a@" + "b" * 33 + ".cc"]),
+    ({"type": "string", "format": "hostname"}, ["a", "localhost", "www.example.com", "1.a", "a-b.c-d.e5", "a.b.c.d.e.f.g", "a" * 32 + "." + "b" * 31],
+     ["", ".", "a.", ".a", "a..b", "-a", "a-", "a.-b", "xn--a", "a--b", "a_b", "1.2.3.4", "a.1", "a.b.c.d.e.f.g.h", "\u00e9", "a b"]),
+    ({"type": "string", "format": "ipv4"}, ["0.0.0.0", "255.255.255.255", "192.168.1.10"], ["256.0.0.1", "1.2.3", "1.2.3.4.5", "01.2.3.4", "1.2.3.", "1.2.3.4 "]),
+    ({"type": "string", "format": "ipv6"}, ["::", "::1", "1::", "fe80::1:2", "1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "2001:DB8::aBcD", "1:2:3::6:7:8",
+                                            "1:2:3:4:5:6::8", "1:2:3:4:5::7:8", "1:2:3:4::6:7:8", "1:2::4:5:6:7:8"],
+     ["", ":", ":::", "1", "1:2:3:4:5:6:7", "1:2:3:4:5:6:7:8:9", "1::2::3", "1:2:3:4:5:6:7:8::", "::1:2:3:4:5:6:7:8", "1:2:3:4:5:6::7:8", "12345::", "::g", ":1", "1:", "::%a"]),
+    ({"type": "string", "format": "uri"}, ["http://a", "https://www.example.com/a/b%20c;d=1?q=x&y=/?#frag", "https://localhost:8080/", "http://127.0.0.1:9/x?y#z", "https://a//b?#"],
+     ["", "http://", "http:/a", "ftp://a", "//a", "a", "http://a:", "http://a:0", "http://a:65536", "http://a b", "http://a/%2", "http://a/%zz", "http://a/#b#c", "http://a/\u00e9",
+      "http://a/[", "http://u@a", "http://1.2.3", "http://256.1.1.1", "http://a/\"", "http://a/" + "x" * 281]),
+    ({"type": "string", "format": "email", "minLength": 6, "maxLength": 226}, [LONG_EMAIL], [f"a{LONG_EMAIL}", f"{LONG_EMAIL}c"]),
+    ({"type": "string", "format": "hostname", "maxLength": 253}, [LONG_HOST, ("b" + "-b" * 17 + ".") * 6 + "c" + "-c" * 17], [f"{LONG_HOST}-a", f"a.{LONG_HOST}"]),
+    ({"type": "string", "format": "uri", "minLength": 8, "maxLength": 1980}, [LONG_URI], [f"{LONG_URI}x", LONG_URI.replace("?", "x?"), LONG_URI.replace("#", "x#")]),
+    ({"type": "string", "format": "duration", "minLength": 3, "maxLength": 32}, ["P1111Y1111M1111DT1111H1111M1111S"], ["P11111D"]),
+    ({"type": "string", "format": "uri", "minLength": 1, "maxLength": 2083}, ["https://a/" + "x" * 279 + "?" + "y" * 190], ["a"]),
+    ({"format": "uuid", "maxLength": 36}, [str(uuid.UUID(int=7))], ["a"]),
+    ({"type": "string", "format": "email", "pattern": ZOD_EMAIL}, ["joe.smith+news@mail.example.com"], ["a.@b.cc", ".a@b.cc", "a..b@b.cc", "a@b"]),
+    ({"type": "string", "format": "email", "pattern": ZOD_EMAIL, "maxLength": 254}, ["a@b.cc"], ["a@b"]),
+    ({"type": "string", "format": "duration", "pattern": ZOD_DURATION}, ["P1DT2H", "P3W"], ["P", "P1W1D"]),
+    ({"type": "string", "format": "date", "pattern": ZOD_DATE}, ["2024-02-29", "2023-01-31"], ["2023-02-29", "2023-13-01", "0000-01-01"]),
+    ({"type": "string", "format": "uuid", "pattern": ZOD_UUID}, ["123e4567-e89b-42d3-a456-426614174000"], ["123e4567-e89b-12d3-a456-426614174000"]),
+    ({"type": "string", "format": "ipv4", "pattern": ZOD_IPV4}, ["10.0.0.255"], ["10.0.0.256"]), ({"type": "string", "format": "thing", "pattern": "^a+$"}, ["aa"], ["b"]),
+    ({"type": "object", "properties": {"a": {"format": "uri"}, "b": {"type": "string", "format": "uri"}, "c": {"type": ["null", "string"], "format": "ipv4"}}},
+     [{"a": "http://a", "b": "https://b/", "c": "1.2.3.4"}, {"b": "http://a"}, {"c": None}], [{"a": "1.2.3.4"}, {"b": 1}, {"c": "http://a"}]),
     ({"type": "integer", "format": "uint8"}, [0, 255], [-1, 256, 501100005608125458]),
     ({"type": "integer", "format": "int8"}, [-128, 127], [-129, 128]), ({"type": "integer", "format": "int16"}, [-32768, 32767], [-32769, 32768]),
     ({"type": "integer", "format": "uint16"}, [0, 65535], [-1, 65536]), ({"type": "integer", "format": "int32"}, [-2147483648, 2147483647], [2147483648]),
@@ -196,10 +292,14 @@ NESTED = {"$defs": {"A": {"$id": "http://x/a", "$defs": {"B": {"type": "string"}
                           "required": ["p"]}, "B": {"const": 7}}, "$ref": "#/$defs/A"}
 
 REFUSED = [
-    ({"type": "integer", "multipleOf": 3}, "multipleOf"), ({"not": {}}, "not"), ({"if": {}}, "if"), ({"type": "string", "format": "email"}, "email"),
+    ({"type": "integer", "multipleOf": 3}, "multipleOf"), ({"not": {}}, "not"), ({"if": {}}, "if"), ({"type": "string", "format": "iri"}, "iri"),
     ({"type": "integer", "format": "int24"}, "int24"), ({"type": "number", "format": "decimal"}, "decimal"), ({"type": "number", "format": 3}, "format"),
     ({"type": "integer", "format": "date"}, "date"), ({"type": ["string", "integer"], "format": "int32"}, "int32"), ({"type": "string", "format": "int32"}, "int32"),
-    ({"type": ["string", "integer"], "format": "email"}, "email"), ({"format": "email"}, "email"), ({"type": "integer", "allOf": [{"format": "email"}]}, "email"),
+    ({"type": ["string", "integer"], "format": "iri"}, "iri"), ({"format": "iri"}, "iri"), ({"type": "integer", "allOf": [{"format": "email"}]}, "email"),
+    ({"type": "string", "format": "uri", "maxLength": 1979}, "\"format\" at #"), ({"type": "string", "format": "uri", "minLength": 9}, "8 to 1980"),
+    ({"type": "string", "format": "email", "pattern": ZOD_EMAIL, "maxLength": 100}, "6 to 226"), ({"type": "string", "format": "uuid", "pattern": ZOD_UUID, "maxLength": 36}, "pattern"),
+    ({"type": "string", "format": "uri", "pattern": ZOD_EMAIL}, "pattern"), ({"type": "string", "format": "email", "pattern": ZOD_EMAIL[:-1]}, "pattern"),
+    ({"type": "string", "pattern": ZOD_EMAIL}, "pattern"), ({"type": "string", "format": 3, "pattern": "a"}, "format"), ({"type": "string", "format": "email", "pattern": 3}, "pattern"),
     ({"type": "integer", "format": "uint8", "minimum": 256}, "no such integer in the format uint8"), ({"format": "uint8", "maximum": -1}, "no such integer"),
     ({"allOf": [{"format": "int8"}, {"format": "uint8"}]}, "format"),
     ({"type": "array", "uniqueItems": True}, "uniqueItems"), ({"type": "array", "contains": {}}, "contains"),
@@ -278,6 +378,8 @@ LARGE = [
     ({"allOf": [{"required": NAMES[0]}, {"required": NAMES[1]}]}, "4096"),
     ({"enum": list(range(9000)), "anyOf": [{"$ref": "#/$defs/e"}] * N, "$defs": {"e": {"enum": list(range(9000))}}}, "put together"),
     ({**TO_NAMES, "required": [f"p{i}" for i in range(N)]}, None),
+    ({"properties": {f"p{i}": {"type": "string", "format": "uri", "minLength": 1, "maxLength": 2083} for i in range(1000)}}, None),
+    ({"properties": {f"p{i}": {"type": "string", "format": "uri"} for i in range(20000)}}, "instructions"),
     (one_of(600, {"l": {"$ref": "#/$defs/a/anyOf/" + "0" * 180000}, "a": {"anyOf": [{"type": "string"}]}}), "longer than 4096 bytes"),
     (one_of(600, {"l": {"$ref": "#/$defs/" + "a" * 4000}, "a" * 4000: {"type": "string"}}), "\"oneOf\" at #"),
     (one_of(300, {"l": {"$ref": "#/$defs/a"}, "a": {"type": "string"}}), None),
@@ -336,7 +438,8 @@ class Writer:
 
     def make_format(self, _):
         name, text = self.r.choice([("date", "2024-02-29"), ("time", "12:00:00.5Z"), ("date-time", "2000-01-31T23:59:59-01:30"),
-                                    ("uuid", "00000000-0000-0000-0000-00000000000f")])
+                                    ("uuid", "00000000-0000-0000-0000-00000000000f"), ("email", "a.b@c.example"), ("hostname", "a-b.example"),
+                                    ("ipv4", "10.0.0.1"), ("ipv6", "fe80::1"), ("uri", "https://a.example/b?c#d"), ("duration", "P1DT12H")])
         return {"type": "string", "format": name}, lambda: text
 
     def make_object(self, depth):
