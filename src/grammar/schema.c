@@ -5,7 +5,7 @@
 
 #include "grammar/grammar.h"
 
-enum { MAX_PATH = 2048, MAX_PATHS = 16 << 20 };
+enum { MAX_PATH = 2048, MAX_PATHS = 16 << 20, MAX_NAME_NOTES = 32 };
 
 /* ---- refusing ---- */
 
@@ -103,7 +103,7 @@ uint32_t bnet_schema_rule(bnet_schema *s, json_t *node, const char *path, const 
 
 /* ---- keywords ---- */
 
-bool bnet_schema_is_note(const char *keyword)
+static bool is_annotation(const char *keyword)
 {
     static const char *const notes[] = {
         "title",           "description",  "default",     "examples",
@@ -114,7 +114,30 @@ bool bnet_schema_is_note(const char *keyword)
     for (size_t i = 0; i < BNET_COUNT(notes); i++)
         if (strcmp(keyword, notes[i]) == 0)
             return true;
-    return false;
+    return strncmp(keyword, "x-", 2) == 0;
+}
+
+/* A schema that all strings keep to, as names are strings; not seen in one of many keywords, which
+ * would be looked at wherever its object is. */
+static bool has_all_strings(json_t *node)
+{
+    const char *keyword, *type = json_string_value(json_object_get(node, "type"));
+    json_t *value;
+    if (json_object_size(node) > MAX_NAME_NOTES)
+        return false;
+    json_object_foreach(node, keyword, value)
+    {
+        if (strcmp(keyword, "type") == 0 ? !type || strcmp(type, "string") != 0
+                                         : !is_annotation(keyword))
+            return false;
+    }
+    return json_is_object(node) || json_is_true(node);
+}
+
+bool bnet_schema_is_note(const char *keyword, json_t *value)
+{
+    return is_annotation(keyword) ||
+           (strcmp(keyword, "propertyNames") == 0 && has_all_strings(value));
 }
 
 typedef struct known_word {
@@ -164,7 +187,7 @@ static void check_keywords(bnet_schema *s, json_t *node, const char *path)
     bnet_schema_check_id(s, node, path);
     json_object_foreach(node, keyword, value)
     {
-        if (!bnet_schema_is_note(keyword) && !word_of(keyword))
+        if (!bnet_schema_is_note(keyword, value) && !word_of(keyword))
             bnet_schema_refuse(s, path, keyword, "it is not supported");
     }
 }
@@ -177,7 +200,8 @@ static void check_alone(bnet_schema *s, json_t *node, const char *path, const ch
     json_t *value;
     json_object_foreach(node, keyword, value)
     {
-        if (!bnet_schema_is_note(keyword) && strcmp(keyword, a) != 0 && strcmp(keyword, b) != 0)
+        if (!bnet_schema_is_note(keyword, value) && strcmp(keyword, a) != 0 &&
+            strcmp(keyword, b) != 0)
             bnet_schema_refuse(s, path, keyword, "it is not supported beside \"%s\"", a);
     }
 }
@@ -188,7 +212,7 @@ static bool is_alone(json_t *node, const char *a)
     json_t *value;
     json_object_foreach(node, keyword, value)
     {
-        if (!bnet_schema_is_note(keyword) && strcmp(keyword, a) != 0)
+        if (!bnet_schema_is_note(keyword, value) && strcmp(keyword, a) != 0)
             return false;
     }
     return true;

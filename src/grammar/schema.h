@@ -83,8 +83,9 @@ json_t *bnet_schema_keep(bnet_schema *s, json_t *node);
 /* A copy that has all that the object or list has, or NULL after refusing: without memory, the
  * library's own leaves members out in silence. */
 json_t *bnet_schema_copy(bnet_schema *s, json_t *node);
-/* True for keywords that say nothing about values: "title" and so on. */
-bool bnet_schema_is_note(const char *keyword);
+/* True for keywords that say nothing about values: "title" and so on, and those that say nothing
+ * with this value. */
+bool bnet_schema_is_note(const char *keyword, json_t *value);
 /* The bits of `type`, or of the keywords where there is none; 0: of no special type. */
 unsigned bnet_schema_types(bnet_schema *s, const json_t *node, const char *path);
 /* A count such as minItems, `absent` where there is none. */

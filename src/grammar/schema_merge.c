@@ -90,7 +90,7 @@ static void check_beside_ref(merging *m, json_t *node)
     bnet_schema_check_id(m->s, node, m->path);
     json_object_foreach(node, keyword, value)
     {
-        if (strcmp(keyword, "$ref") != 0 && !bnet_schema_is_note(keyword))
+        if (strcmp(keyword, "$ref") != 0 && !bnet_schema_is_note(keyword, value))
             bnet_schema_refuse(m->s, m->path, keyword, "it is not supported beside \"$ref\"");
     }
 }
@@ -320,7 +320,7 @@ static void merge_part(merging *m, json_t *part)
     check_items(m->s, b, m->all, m->path);
     json_object_foreach(b, keyword, value)
     {
-        if (!bnet_schema_is_note(keyword) && bnet_schema_ok(m->s))
+        if (!bnet_schema_is_note(keyword, value) && bnet_schema_ok(m->s))
             merge_keyword(m, b, keyword);
     }
 }
