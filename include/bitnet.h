@@ -859,13 +859,14 @@ typedef enum bitnet_grammar_kind {
      * without look-around and references), the formats date, time, date-time, duration, uuid,
      * email, hostname, ipv4, ipv6 and uri (of http and https) of strings, of integers int8, int16,
      * int32, int64, uint8, uint16, uint32, uint64 (int and uint: 32 bits), minimum, maximum and
-     * their exclusive forms (of integers exact, within 64 bits; of numbers whole, up to 10^9).
-     * Beside pattern, format is an annotation; beside a format, bounds on the length may be those
-     * that all it writes keeps to. Annotations (title and so on, names that begin with x-, the
-     * formats float and double, $id of the whole, propertyNames that lets all names through) say
-     * nothing. Every other keyword, and combinations that are not enforced, are refused by name and
-     * place. Texts may be fewer than the schema allows, never others: properties come in its order,
-     * and there are others than those it names only with additionalProperties */
+     * their exclusive forms (of integers exact, within 64 bits; of numbers whole, up to 10^9),
+     * multipleOf where it is 1. Beside pattern, format is an annotation; beside a format, bounds on
+     * the length may be those that all it writes keeps to. Annotations (title and so on, names that
+     * begin with x-, the formats float and double, $id of the whole, propertyNames that lets all
+     * names through) say nothing. Every other keyword, and combinations that are not enforced, are
+     * refused by name and place. Texts may be fewer than the schema allows, never others:
+     * properties come in its order, and there are others than those it names only with
+     * additionalProperties */
     BITNET_GRAMMAR_JSON_SCHEMA = 1,
     /* Any JSON object; the text of the grammar is not looked at */
     BITNET_GRAMMAR_JSON_OBJECT = 2,

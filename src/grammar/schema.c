@@ -170,6 +170,7 @@ static const known_word words[] = {
     {"maximum", BNET_TYPE_NUMBER},
     {"exclusiveMinimum", BNET_TYPE_NUMBER},
     {"exclusiveMaximum", BNET_TYPE_NUMBER},
+    {"multipleOf", BNET_TYPE_NUMBER},
 };
 
 static const known_word *word_of(const char *keyword)
@@ -189,6 +190,8 @@ static void check_keywords(bnet_schema *s, json_t *node, const char *path)
     {
         if (!bnet_schema_is_note(keyword, value) && !word_of(keyword))
             bnet_schema_refuse(s, path, keyword, "it is not supported");
+        if (strcmp(keyword, "multipleOf") == 0 && json_integer_value(value) != 1)
+            bnet_schema_refuse(s, path, keyword, "it is not supported but for 1");
     }
 }
 

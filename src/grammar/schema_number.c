@@ -374,8 +374,9 @@ static void numbers(bnet_schema *s, const json_t *node, const char *path)
 void bnet_schema_number(bnet_schema *s, const json_t *node, const char *path, bool integer)
 {
     const number_format *f = format_of(node);
+    bool whole = json_object_get(node, "multipleOf"); /* of 1, as was checked */
     check_format(s, node, path);
-    if (integer || (f && f->whole))
+    if (integer || whole || (f && f->whole))
         integers(s, node, path);
     else
         numbers(s, node, path);

@@ -280,6 +280,9 @@ CASES = [
     ({"type": ["string", "integer"], "format": "date"}, ["2024-02-29", 700], ["a"]), ({"format": "uuid", "minimum": 3}, [3, 4.5], [2, "a"]),
     ({"title": "t", "description": "d", "default": 1, "examples": [1], "$schema": "s", "$id": "i", "$comment": "c", "type": "integer"},
      [1], ["a"]),
+    ({"type": "integer", "multipleOf": 1}, [0, -7, 10 ** 17], [0.5, "1"]), ({"type": "number", "multipleOf": 1, "minimum": 0.5, "maximum": 12}, [1, 12], [0, 1.5, 13]),
+    ({"multipleOf": 1}, [3, -3], [3.5, "a"]), ({"type": ["number", "null"], "multipleOf": 1}, [3, None], [3.5]),
+    ({"type": "number", "allOf": [{"multipleOf": 1}, {"maximum": 3}]}, [3, -1], [4, 2.5]),
     ({"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": {"type": "number"}}, [{}, {"a": 1, "": 2.5}], [{"a": "x"}]),
     ({"x-order": 1, "x-": {"type": "string"}, "type": "object", "properties": {"x-a": {"type": "integer", "x-unit": "m"}}, "required": ["x-a"]}, [{"x-a": 1}], [{}, {"x-a": "m"}]),
     ({"type": "object", "propertyNames": True, "anyOf": [{"propertyNames": {}, "properties": {"a": {"const": 1}}}, {"x-a": 1, "properties": {"b": {"const": 2}}}]},
@@ -299,7 +302,8 @@ NESTED = {"$defs": {"A": {"$id": "http://x/a", "$defs": {"B": {"type": "string"}
                           "required": ["p"]}, "B": {"const": 7}}, "$ref": "#/$defs/A"}
 
 REFUSED = [
-    ({"type": "integer", "multipleOf": 3}, "multipleOf"), ({"not": {}}, "not"), ({"if": {}}, "if"), ({"type": "string", "format": "iri"}, "iri"),
+    ({"type": "integer", "multipleOf": 3}, "but for 1"), ({"multipleOf": 0.01}, "multipleOf"), ({"type": "number", "multipleOf": 1.0000000000000000001}, "multipleOf"),
+    ({"type": "string", "multipleOf": "1"}, "multipleOf"), ({"allOf": [{"multipleOf": 1}, {"multipleOf": 2}]}, "multipleOf"), ({"not": {}}, "not"), ({"if": {}}, "if"), ({"type": "string", "format": "iri"}, "iri"),
     ({"type": "integer", "format": "int24"}, "int24"), ({"type": "number", "format": "decimal"}, "decimal"), ({"type": "number", "format": 3}, "format"),
     ({"type": "integer", "format": "date"}, "date"), ({"type": ["string", "integer"], "format": "int32"}, "int32"), ({"type": "string", "format": "int32"}, "int32"),
     ({"type": ["string", "integer"], "format": "iri"}, "iri"), ({"format": "iri"}, "iri"), ({"type": "integer", "allOf": [{"format": "email"}]}, "email"),
