@@ -14,7 +14,7 @@
 enum {
     BNET_SCHEMA_REQUIRED = 4096, /* names in a list `required` */
     BNET_SCHEMA_REF = 4096,      /* bytes of a "$ref" */
-    BNET_SCHEMA_FORMATS = 10,    /* formats of strings */
+    BNET_SCHEMA_FORMATS = 11,    /* formats of strings, with what may stand beside them */
 };
 
 typedef enum bnet_schema_type { /* bits */

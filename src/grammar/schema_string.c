@@ -13,7 +13,9 @@
 #define YEAR    "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
 #define DATE    "(" YEAR "-" MONTH_DAY "|([0-9]{2}" FOURTHS "|" FOURTHS "00)-02-29)"
 #define CLOCK   "([01][0-9]|2[0-3]):[0-5][0-9]"
-#define TIME    CLOCK ":[0-5][0-9](\\.[0-9]{1,6})?(Z|[-+]" CLOCK ")"
+#define SECOND  CLOCK ":[0-5][0-9](\\.[0-9]{1,6})?"
+#define UTC     SECOND "Z"
+#define TIME    SECOND "(Z|[-+]" CLOCK ")"
 
 /* Of RFC 3339: a unit is followed by the next smaller one. */
 #define COUNT    "(0|[1-9][0-9]{0,3})"
@@ -66,11 +68,17 @@
 
 /* ---- formats ---- */
 
-/* Patterns that Zod writes beside formats: all that is written for the format matches them. */
-#define ZOD_DATE                                                                                   \
+/* Patterns that Zod 4 writes beside formats: all that is written for the format matches them. */
+#define ZOD_DAY                                                                                    \
     "^(?:(?:\\d\\d[2468][048]|\\d\\d[13579][26]|\\d\\d0[48]|[02468][048]00|[13579][26]00)"         \
     "-02-29|\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])"                                 \
-    "|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|(?:02)-(?:0[1-9]|1\\d|2[0-8])))$"
+    "|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|(?:02)-(?:0[1-9]|1\\d|2[0-8])))"
+#define ZOD_CLOCK      "(?:[01]\\d|2[0-3]):[0-5]\\d"
+#define ZOD_TIME(zone) "T(?:" ZOD_CLOCK "(?::[0-5]\\d(?:\\.\\d+)?)?(?:" zone "))$"
+#define ZOD_OFFSET     "Z|([+-]" ZOD_CLOCK ")"
+#define ZOD_HOST                                                                                   \
+    "^(?=.{1,253}\\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"                              \
+    "(?:\\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\\.?$"
 #define ZOD_EMAIL                                                                                  \
     "^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_'+\\-\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\-]*\\.)+"   \
     "[A-Za-z]{2,}$"
@@ -85,24 +93,29 @@ typedef struct string_format {
 } string_format;
 
 static const string_format formats[BNET_SCHEMA_FORMATS] = {
-    {"date", "^" DATE "$", 10, 10, ZOD_DATE},
+    {"date", "^" DATE "$", 10, 10, ZOD_DAY "$"},
     {"time", "^" TIME "$", 9, 21, NULL},
-    {"date-time", "^" DATE "T" TIME "$", 20, 32, NULL},
+    {"date-time", "^" DATE "T" TIME "$", 20, 32, ZOD_DAY ZOD_TIME(ZOD_OFFSET)},
+    {"date-time", "^" DATE "T" UTC "$", 20, 27, ZOD_DAY ZOD_TIME("Z")},
     {"duration", "^" DURATION "$", 3, 32, ZOD_DURATION},
     {"uuid", "^" HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}$", 36, 36, NULL},
     {"email", "^" EMAIL "$", 6, 226, ZOD_EMAIL},
-    {"hostname", "^" HOST "$", 1, 253, NULL},
+    {"hostname", "^" HOST "$", 1, 253, ZOD_HOST},
     {"ipv4", "^" IPV4 "$", 7, 15, NULL},
     {"ipv6", "^" IPV6 "$", 2, 39, NULL},
     {"uri", "^" URI "$", 8, 1980, NULL},
 };
 
-static const string_format *format_of(const json_t *format)
+/* The format with this pattern beside it, which may be NULL; NULL: it is not among those above. */
+static const string_format *format_of(const json_t *format, const json_t *pattern)
 {
-    const char *name = json_string_value(format);
-    for (size_t i = 0; name && i < BNET_COUNT(formats); i++)
-        if (strcmp(name, formats[i].name) == 0)
-            return &formats[i];
+    const char *name = json_string_value(format), *text = json_string_value(pattern);
+    for (size_t i = 0; name && i < BNET_COUNT(formats); i++) {
+        const string_format *f = &formats[i];
+        bool beside = text && f->pattern && strcmp(text, f->pattern) == 0;
+        if (strcmp(name, f->name) == 0 && (!pattern || beside))
+            return f;
+    }
     return NULL;
 }
 
@@ -122,10 +135,9 @@ static uint32_t format_rule(bnet_schema *s, const string_format *f)
     return *rule;
 }
 
-static void write_format(bnet_schema *s, const json_t *format, const char *path, uint32_t min,
-                         uint32_t max)
+static void write_format(bnet_schema *s, const json_t *format, const string_format *f,
+                         const char *path, uint32_t min, uint32_t max)
 {
-    const string_format *f = format_of(format);
     const char *name = json_string_value(format);
     char quoted[80];
     if (!f)
@@ -144,14 +156,6 @@ static void write_format(bnet_schema *s, const json_t *format, const char *path,
 }
 
 /* ---- strings ---- */
-
-/* All strings of the format match the pattern. */
-static bool says_less(const json_t *pattern, const json_t *format)
-{
-    const string_format *f = format_of(format);
-    const char *text = json_string_value(pattern);
-    return f && f->pattern && text && strcmp(text, f->pattern) == 0;
-}
 
 static void write_pattern(bnet_schema *s, const json_t *node, const char *path)
 {
@@ -175,10 +179,11 @@ void bnet_schema_string(bnet_schema *s, const json_t *node, const char *path)
                  *format = json_object_get(node, "format");
     uint32_t min = bnet_schema_count(s, node, path, "minLength", 0);
     uint32_t max = bnet_schema_count(s, node, path, "maxLength", BNET_GRAM_MANY);
-    if (pattern && !says_less(pattern, format))
+    const string_format *f = format_of(format, pattern);
+    if (pattern && !f)
         write_pattern(s, node, path);
     else if (format)
-        write_format(s, format, path, min, max);
+        write_format(s, format, f, path, min, max);
     else if (min > max)
         bnet_schema_refuse(s, path, "minLength", "it is more than \"maxLength\"");
     else {

@@ -111,11 +111,14 @@ for bits in (8, 16, 32, 64):
 CHECKER.checks("int")(lambda v: CHECKER.conforms(v, "int32"))
 CHECKER.checks("uint")(lambda v: CHECKER.conforms(v, "uint32"))
 
-# what Zod 4 writes for z.email(), z.iso.duration(), z.iso.date(), z.uuidv4() and z.ipv4()
+# what Zod 4 writes for z.email(), z.iso.duration(), z.iso.date(), z.iso.datetime(), the same with an offset, z.hostname(), z.uuidv4() and z.ipv4()
 ZOD_EMAIL = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
 ZOD_DURATION = r"^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$"
 ZOD_DATE = (r"^(?:(?:\d\d[2468][048]|\d\d[13579][26]|\d\d0[48]|[02468][048]00|[13579][26]00)-02-29|\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])"
             r"|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|(?:02)-(?:0[1-9]|1\d|2[0-8])))$")
+ZOD_TIME = ZOD_DATE[:-1] + r"T(?:(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?(?:Z))$"
+ZOD_OFFSET = ZOD_TIME.replace("(?:Z)", r"(?:Z|([+-](?:[01]\d|2[0-3]):[0-5]\d))")
+ZOD_HOST = r"^(?=.{1,253}\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\.?$"
 ZOD_UUID = "^([0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12})$"
 ZOD_IPV4 = "^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9][0-9]|[0-9])\\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9][0-9]|[0-9])$"
 
@@ -260,6 +263,10 @@ CASES = [
     ({"type": "string", "format": "email", "pattern": ZOD_EMAIL, "maxLength": 254}, ["a@b.cc"], ["a@b"]),
     ({"type": "string", "format": "duration", "pattern": ZOD_DURATION}, ["P1DT2H", "P3W"], ["P", "P1W1D"]),
     ({"type": "string", "format": "date", "pattern": ZOD_DATE}, ["2024-02-29", "2023-01-31"], ["2023-02-29", "2023-13-01", "0000-01-01"]),
+    ({"type": "string", "format": "date-time", "pattern": ZOD_TIME, "maxLength": 27}, ["2024-02-29T12:34:56Z", "2024-02-28T12:34:56.123456Z"],
+     ["2024-02-29T12:34Z", "2024-02-29T12:34:56+01:00", "0000-01-01T00:00:00Z"]),
+    ({"type": "string", "format": "date-time", "pattern": ZOD_OFFSET}, ["2024-02-29T12:34:56Z", "2024-02-29T12:34:56.7-23:59"], ["2024-02-29T12:34Z", "2024-02-29T12:34:56"]),
+    ({"type": "string", "format": "hostname", "pattern": ZOD_HOST}, ["www.example.com", LONG_HOST], ["", "a.", "-a"]),
     ({"type": "string", "format": "uuid", "pattern": ZOD_UUID}, ["123e4567-e89b-42d3-a456-426614174000"], ["123e4567-e89b-12d3-a456-426614174000"]),
     ({"type": "string", "format": "ipv4", "pattern": ZOD_IPV4}, ["10.0.0.255"], ["10.0.0.256"]), ({"type": "string", "format": "thing", "pattern": "^a+$"}, ["aa"], ["b"]),
     ({"type": "object", "properties": {"a": {"format": "uri"}, "b": {"type": "string", "format": "uri"}, "c": {"type": ["null", "string"], "format": "ipv4"}}},
@@ -309,7 +316,8 @@ REFUSED = [
     ({"type": ["string", "integer"], "format": "iri"}, "iri"), ({"format": "iri"}, "iri"), ({"type": "integer", "allOf": [{"format": "email"}]}, "email"),
     ({"type": "string", "format": "uri", "maxLength": 1979}, "\"format\" at #"), ({"type": "string", "format": "uri", "minLength": 9}, "8 to 1980"),
     ({"type": "string", "format": "email", "pattern": ZOD_EMAIL, "maxLength": 100}, "6 to 226"), ({"type": "string", "format": "uuid", "pattern": ZOD_UUID, "maxLength": 36}, "pattern"),
-    ({"type": "string", "format": "uri", "pattern": ZOD_EMAIL}, "pattern"), ({"type": "string", "format": "email", "pattern": ZOD_EMAIL[:-1]}, "pattern"),
+    ({"type": "string", "format": "uri", "pattern": ZOD_EMAIL}, "pattern"), ({"type": "string", "format": "date-time", "pattern": ZOD_TIME, "maxLength": 26}, "20 to 27"),
+    ({"type": "string", "format": "email", "pattern": ZOD_HOST}, "this kind of group"), ({"type": "string", "format": "email", "pattern": ZOD_EMAIL[:-1]}, "pattern"),
     ({"type": "string", "pattern": ZOD_EMAIL}, "pattern"), ({"type": "string", "format": 3, "pattern": "a"}, "format"), ({"type": "string", "format": "email", "pattern": 3}, "pattern"),
     ({"type": "integer", "format": "uint8", "minimum": 256}, "no such integer in the format uint8"), ({"format": "uint8", "maximum": -1}, "no such integer"),
     ({"allOf": [{"format": "int8"}, {"format": "uint8"}]}, "format"),
