@@ -326,7 +326,7 @@ REFUSED = [
     ({"type": "object", "propertyNames": {"maxLength": 3}}, "propertyNames"), ({"propertyNames": False}, "propertyNames"),
     ({"type": "object", "propertyNames": {"type": ["string"]}}, "propertyNames"), ({"propertyNames": {"type": "integer"}}, "propertyNames"), ({"propertyNames": 3}, "propertyNames"),
     ({"anyOf": [{"type": "object", "propertyNames": {"pattern": "a"}}]}, "propertyNames"), ({"allOf": [{"type": "object"}, {"propertyNames": {"enum": ["a"]}}]}, "propertyNames"),
-    ({"propertyNames": {"$ref": "#/$defs/a"}, "$defs": {"a": {}}}, "propertyNames"), ({"X-a": 1}, "X-a"), ({"type": "object", "dependentRequired": {}}, "dependentRequired"),
+    ({"propertyNames": {"$ref": "#/$defs/a"}, "$defs": {"a": {}}}, "propertyNames"), ({"X-a": 1}, "X-a"), ({"xa": 1}, "xa"), ({"type": "object", "dependentRequired": {}}, "dependentRequired"),
     ({"type": "object", "unevaluatedProperties": False}, "unevaluatedProperties"), ({"type": "thing"}, "type"), ({"type": []}, "empty"),
     ({"type": "string", "pattern": "(?=a)b"}, "pattern"), ({"type": "string", "pattern": "(a)\\1"}, "pattern"),
     ({"type": "string", "pattern": "a\\b"}, "pattern"), ({"type": "string", "pattern": "(a"}, "pattern"), ({"type": "string", "pattern": "a)"}, "pattern"),

@@ -33,6 +33,10 @@ static const row rows[] = {
      "\"a\"}}},{\"properties\":{\"k\":{\"$ref\":\"#/$defs/n\"}}}],"
      "\"$defs\":{\"n\":{\"type\":\"integer\",\"maximum\":9007199254740993}}}",
      "{\"k\":9007199254740993}", "{\"k\":9007199254740994}"},
+    {BITNET_GRAMMAR_JSON_SCHEMA, /* one rule for both, kept for the schema */
+     "{\"type\":\"array\",\"prefixItems\":[{\"format\":\"ipv4\"}],\"items\":{\"format\":\"ipv4\"},"
+     "\"minItems\":2,\"propertyNames\":{\"type\":\"string\",\"x-a\":1}}",
+     "[\"1.2.3.4\",\"5.6.7.8\"]", "[\"1.2.3.4\",\"5.6.7.256\"]"},
     {BITNET_GRAMMAR_JSON_SCHEMA, "{\"enum\":[0.1,2.5,12345678901234567890]}",
      "12345678901234567890", "12345678901234567168"},
 };
