@@ -58,7 +58,8 @@ const char *srv_hosts_wrong(const srv_config *c)
 /* A name that points nowhere else than it says. */
 static bool is_address(const char *host, size_t n)
 {
-    return n > 0 && (host[0] == '[' || strspn(host, "0123456789.") == n);
+    bool v6 = n > 2 && host[0] == '[' && strspn(host + 1, "0123456789abcdefABCDEF:.") == n - 2;
+    return (v6 && host[n - 1] == ']') || (n > 0 && strspn(host, "0123456789.") == n);
 }
 
 /* An address, or a name without a dot: no stranger's page has such a name. */

@@ -200,11 +200,16 @@ static void come_from(uint8_t family)
 
 /* ---- what is looked at ---- */
 
-/* The name in Host, as this file reads it: nothing but these is let in from this machine. */
+/* The name in Host, as this file reads it: nothing but these and numbers is let in from this
+ * machine. */
 static bool host_is_fine(const char *host)
 {
-    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]", "model.example", "::1"};
-    size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+    static const char *const names[] = {"localhost", "model.example", "::1"};
+    bool v6 = host[0] == '[';
+    size_t n = v6 ? strcspn(host, "]") + 1 : strcspn(host, ":");
+    size_t k = strspn(host + v6, v6 ? "0123456789abcdefABCDEF:." : "0123456789.") + v6;
+    if (v6 ? k > 1 && k + 1 == n && host[k] == ']' : n && k >= n)
+        return true;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strlen(names[i]) == n && strncasecmp(host, names[i], n) == 0)
             return true;

@@ -442,7 +442,7 @@ def test_row_19_json():
         equal(told(b'{"a":"' + b"[" * 1000 + b'"}'), (200, None), "brackets in a text are no levels")
         equal(told(b'{"a":[' + b"1," * 300000 + b"1]}"), (400, "JSON_TOO_LARGE"), "300,000 values")
         for text in (b"", b"   ", b"{", b"[1]", b"null", b'{"a":1}x', b'{"a":"\xff"}', b'{"a":"\xed\xa0\x80"}', b'{"a":"\\u0000"}', b'{"a":\0}',
-                     b'{"a":1e999}', b'{"a":99999999999999999999}', b'{"a":NaN}', b'{"a":01}', b"\xef\xbb\xbf{}", b'{"\xc0\xaf":1}'):
+                     b'{"a":1e999}', b'{"a":NaN}', b'{"a":01}', b"\xef\xbb\xbf{}", b'{"\xc0\xaf":1}'):
             status, code = told(text)
             check(status == 400 and code in ("INVALID_JSON", "EMPTY_BODY"), f"{text}: {status} {code}")
         equal(json.loads(d.ask("POST", "/echo", b'{"a":1,"a":2}')[2])["echo"], {"a": 2}, "the last of two equal keys counts")
@@ -738,7 +738,8 @@ def test_row_21_nothing_of_a_request_is_logged():
 def test_row_23_dns_rebinding():
     with Driver("allowed_host=chat.example") as d:
         for host, wanted in (("localhost", 200), (f"127.0.0.1:{d.port}", 200), ("[::1]:80", 200), ("LOCALHOST:1", 200), ("chat.example", 200),
-                             ("evil.example", 403), ("localhost.evil.example", 403), ("127.0.0.1.evil.example", 403), ("evil@localhost", 403), ("", 403), ("[::1", 403)):
+                             ("evil.example", 403), ("localhost.evil.example", 403), ("127.0.0.1.evil.example", 403), ("evil@localhost", 403), ("", 403), ("[::1", 403),
+                             ("127.0.0.2", 200), ("0.0.0.0:8080", 200), ("[fe80::1]", 200), ("[]", 403), ("[a.example]", 403), ("1.2.3.4.x", 403)):
             equal(status_of(d.raw(f"GET /health/live HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())), wanted, f"Host {host}")
 
 
