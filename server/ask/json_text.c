@@ -2,7 +2,7 @@
 #include "ask/json_text.h"
 
 #include "http/json_limits.h"
-#include "http/short_memory.h"
+#include "http/json_numbers.h"
 
 json_t *srv_json_text(const char *bytes, size_t n)
 {
@@ -25,8 +25,8 @@ json_t *srv_json_value(const char *bytes, size_t n)
 {
     if (srv_json_measure(bytes, n).depth > SRV_JSON_DEPTH)
         return NULL;
-    json_t *value = srv_json_load(bytes, n, JSON_ALLOW_NUL, NULL);
-    return value ? value : srv_json_load(bytes, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+    json_error_t e;
+    return srv_json_load_wide(bytes, n, JSON_ALLOW_NUL, &e);
 }
 
 json_t *srv_json_arguments(const srv_textbuf *b)

@@ -35,7 +35,6 @@ static bool tokenize(srv_exchange *x, const srv_model *model, const char *text, 
 bool srv_tokenize(srv_exchange *x, const srv_model *model, const char *text, size_t n_text,
                   unsigned flags, int32_t **ids, size_t *n_ids)
 {
-    *ids = NULL;
     size_t work = srv_work_charge(x, WORK_BYTES * (n_text + 1));
     bool good = work && tokenize(x, model, text, n_text, flags, ids, n_ids);
     srv_work_done(x, work);

@@ -2,12 +2,14 @@
  * TCP tells only who sends: a system whose program has gone answers that with a reset, which the
  * watcher finds. So the client is sent what HTTP lets it pass over: before the reply an interim one
  * (100), in a stream what says nothing between two pieces. */
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "http/http.h"
 
 static const double PERIOD_MS = 1000;
+enum { FIRST_ROOM = 256 };
 
 /* The whole of it or nothing: the socket has room, because nothing was sent since the request. */
 static void send_interim(int fd)
@@ -20,6 +22,8 @@ static bool stream_nothing(srv_exchange *x)
 {
     size_t n = strlen(x->nothing);
     bool idle = x->suspended && !x->n_out && !x->n_rest && !x->mid && !x->stream_ended;
+    if (idle && !x->n_out_room && (x->out = malloc(FIRST_ROOM))) /* nothing was written yet */
+        x->n_out_room = FIRST_ROOM;
     if (!idle || x->n_out_room < n)
         return false;
     memcpy(x->out, x->nothing, n);

@@ -8,10 +8,16 @@
 
 #include "http/http.h"
 #include "http/json_limits.h"
+#include "http/json_numbers.h"
 #include "http/short_memory.h"
 #include "jobs/clock.h"
 
-enum { MAX_JSON_VALUES = 262144, JSON_ROOM = 1 << 30, REPLY_SHARE = 4 }; /* of the room, at most */
+enum {
+    MAX_JSON_VALUES = 262144,
+    JSON_ROOM = 1 << 30,
+    REPLY_SHARE = 4, /* of the room, at most */
+    BODY_SHARE = 4   /* the same of the largest body */
+};
 
 double srv_steady_ms(void)
 {
@@ -221,7 +227,9 @@ static bool says_json(const srv_exchange *x)
 
 static size_t json_room(const srv_exchange *x)
 {
-    return x->server->config->json_room ? x->server->config->json_room : JSON_ROOM;
+    const srv_config *c = x->server->config;
+    size_t usual = c->max_body < JSON_ROOM / BODY_SHARE ? JSON_ROOM : c->max_body * BODY_SHARE;
+    return c->json_room ? c->json_room : usual;
 }
 
 /* Counts values among those of all requests. False: they are too large together. */
@@ -353,9 +361,7 @@ json_t *srv_body_json(srv_exchange *x)
     srv_json_cost cost = srv_json_measure(x->body, x->n_body);
     if (!within_limits(x, "the body", NULL, cost) || !charge(x, cost.n_bytes))
         return NULL;
-    x->json = srv_json_load(x->body, x->n_body, 0, &e);
-    if (!x->json && json_error_code(&e) == json_error_numeric_overflow) /* of a model's own call */
-        x->json = srv_json_load(x->body, x->n_body, JSON_DECODE_INT_AS_REAL, &e);
+    x->json = srv_json_load_wide(x->body, x->n_body, 0, &e);
     if (srv_memory_short()) {
         drop_json(x);
         srv_fail(x, 503, "out_of_memory", NULL,

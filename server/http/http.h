@@ -67,7 +67,7 @@ typedef struct srv_http {
     _Atomic uint64_t n_ids;
     atomic_size_t n_running;  /* exchanges that were handed to threads and still live */
     atomic_size_t body_bytes; /* of all bodies in memory */
-    atomic_size_t json_bytes; /* of their trees of JSON, estimated */
+    atomic_size_t json_bytes; /* of their trees of JSON and of work on texts, estimated */
     /* while it stops listening: where its thread begins again */
     bool stopping;
     pthread_t stopper;

@@ -9,7 +9,7 @@
 typedef struct srv_json_cost {
     size_t depth;    /* of the deepest array or object; 0: none */
     size_t n_values; /* at most so many values and keys */
-    size_t n_bytes;  /* about so many for the tree, besides the characters of its texts */
+    size_t n_bytes;  /* about so many for the tree and its texts */
 } srv_json_cost;
 
 /* Counts brackets, braces, commas and colons outside strings; the text need not be valid. Reads

@@ -43,11 +43,13 @@ static void collect(srv_answer *answer, outcome *o)
 static void tell_failure(srv_exchange *x, const bitnet_error *err, double took_ms,
                          double timeout_ms)
 {
-    if (err->status == BITNET_CANCELLED && timeout_ms > 0 && took_ms >= timeout_ms)
-        srv_fail(x, 408, "timeout", NULL, "the request took longer than the %.0f ms it was given",
-                 timeout_ms);
-    else
+    if (err->status != BITNET_CANCELLED || timeout_ms <= 0 || took_ms < timeout_ms) {
         srv_fail_with(x, err);
+        return;
+    }
+    srv_reply_header(x, "x-should-retry", "false");
+    srv_fail(x, 408, "timeout", NULL, "the request took longer than the %.0f ms it was given",
+             timeout_ms);
 }
 
 static json_t *basics(const outcome *o)

@@ -344,13 +344,11 @@ static void begin_stream(work *w)
     *w->stream_begun = true;
 }
 
-/* Nobody hears from the first prompt for long: the stream begins without words. */
+/* Nothing is heard from the first prompt for long: the stream begins without words. */
 static void begin_waiting(work *w)
 {
-    if (*w->stream_begun || srv_answer_soon(w->answer))
-        return;
-    begin_stream(w);
-    srv_stream_write(w->c->x, ":\n\n", 3);
+    if (!*w->stream_begun && !srv_answer_soon(w->answer))
+        begin_stream(w);
 }
 
 static bool take_streamed(void *work_, const srv_delta *d)

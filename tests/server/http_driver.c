@@ -215,7 +215,8 @@ static long flush(srv_exchange *x, long gather)
     return 0;
 }
 
-/* As many events as the path says, ?bytes=N each, ?ms=N apart, ?gather=N sent together. */
+/* As many events as the path says, ?bytes=N each, ?ms=N apart, ?before=MS before the first,
+ * ?gather=N sent together. */
 static void stream(srv_exchange *x)
 {
     long n = strtol(srv_path_part(x), NULL, 10), bytes = number(x, "bytes", 10);
@@ -226,6 +227,7 @@ static void stream(srv_exchange *x)
     atomic_fetch_add(&n_streams, 1);
     srv_stream_begin(x, SRV_EVENT_STREAM);
     bool there = true;
+    sleep_unless_gone(x, (double)number(x, "before", 0));
     if (gather)
         srv_stream_gather(x, true);
     for (long i = 0; i < n && there && !srv_gone(x); i++) {

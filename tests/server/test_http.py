@@ -132,6 +132,8 @@ def test_silent_streams_say_that_they_live():
             equal(data.replace(comment, b"").count(b"\n\n"), 3, f"{settings}: events beside {n} comments")
     with Driver("ping=0.3") as d:
         equal(d.ask("GET", "/stream/20?ms=50")[2].count(comment), 0, "comments in a stream that is not silent")
+        data = d.ask("GET", "/stream/1?before=1200")[2]
+        check(data.startswith(comment) and data.count(b"data: ") == 2, f"a stream that has said nothing yet: {data!r}")
         equal(d.ask("GET", "/sleep/900")[0], 200, "a reply that is no stream")
         equal(d.ask("GET", "/health/live")[0], 200, "then")
 

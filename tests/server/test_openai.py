@@ -710,6 +710,13 @@ def test_numbers_that_are_too_large_for_64_bits():
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]}]})
     equal(status, 200, f"{data[:200]}")
     equal(server().post("/v1/chat/completions", b'{"messages": [], "n": 1e400}')[0], 400, "no number at all")
+    large = '"metadata": {"a": [%d, "%d", 1.5e3, -%d]}' % (10**40, 10**40, 2**63)
+    ids = json.dumps(ids_of(STORY))
+    raw = '{"prompt": %s, "seed": 9007199254740993, "temperature": 0, "max_tokens": 4, %s}' % (ids, large)
+    status, _, data = server().post("/v1/completions", raw.encode())  # other numbers stay what they are
+    equal((status, json.loads(data)["choices"][0]["text"]), (200, complete(max_tokens=4).choices[0].text), "token ids beside a large number")
+    schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"enum": [1]}}}
+    equal(chat(response_format=schema, extra_body={"metadata": {"n": 10**30}}).choices[0].message.content, "1", "a number of a schema beside it")
     many = [{"type": "function", "function": {"name": f"tool_{i}", "parameters": {"type": "object"}}} for i in range(200)]
     check(chat(model="tools", messages=ASK, tools=many[:5], max_tokens=2), "5 tools")
     count = server("tools").json("POST", "/v1/messages/count_tokens", {"model": "tools", "messages": ASK, "tools": [
