@@ -48,7 +48,7 @@ def test_a_cut_text_is_told():
 
 def test_what_is_refused():
     m = model("nano")
-    fails(2, "run", m, "--json-schema", '{"type": "string", "format": "email"}', *ONCE, says='keyword "format" at #: "email" of a string is not supported')
+    fails(2, "run", m, "--json-schema", '{"type": "string", "format": "iri"}', *ONCE, says='keyword "format" at #: "iri" of a string is not supported')
     fails(2, "run", m, "--json-schema", '{"type": ', *ONCE, says="not valid JSON")
     fails(5, "run", m, "--json-schema", "/nonexistent/schema", *ONCE, says="nonexistent")
     fails(2, "run", m, "--grammar", write("left.gbnf", b'root ::= root "a" | "b"'), *ONCE, says='rule "root" begins with itself')

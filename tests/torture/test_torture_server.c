@@ -178,7 +178,7 @@ int srv_scheduler_wait(srv_scheduler *s)
 void srv_scheduler_load(srv_scheduler *s, srv_load *out)
 {
     (void)s;
-    *out = (srv_load){0};
+    *out = (srv_load){.max_active = 8};
 }
 
 size_t srv_scheduler_slots(srv_scheduler *s, srv_slot *out, size_t cap)
