@@ -258,11 +258,14 @@ static const request requests[] = {
      "\"type\":\"text\",\"text\":\"I "
      "look.\"},{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"look\","
      "\"input\":{\"at\":\"fox\"}}]},{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\","
-     "\"tool_use_id\":\"t\",\"content\":\"red\"},{\"type\":\"text\",\"text\":\"and?\"}]}],"
+     "\"tool_use_id\":\"t\",\"is_error\":true,\"content\":[{\"type\":\"image\"},{\"type\":"
+     "\"search_result\",\"title\":\"a\",\"content\":[{\"type\":\"text\",\"text\":\"red\"}]},{"
+     "\"type\":\"document\",\"source\":{\"type\":\"text\",\"data\":\"b\"}},{\"type\":"
+     "\"tool_reference\",\"tool_name\":\"c\"}]},{\"type\":\"text\",\"text\":\"and?\"}]}],"
      "\"tools\":[{"
      "\"name\":\"look\",\"description\":\"Looks.\",\"input_schema\":{\"type\":\"object\"}}],"
      "\"tool_choice\":{\"type\":\"auto\"},\"stop_sequences\":[\"xx\"],\"thinking\":{\"type\":"
-     "\"enabled\",\"budget_tokens\":9}}"},
+     "\"enabled\",\"budget_tokens\":99999999999999999999}}"},
     {"/v1/messages/count_tokens",
      "{\"model\":\"nano\",\"messages\":[{\"role\":\"user\",\"content\":\"one\"},{\"role\":"
      "\"assistant\",\"content\":\"two\"},{\"role\":\"user\",\"content\":\"three\"}]}"},
