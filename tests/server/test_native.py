@@ -141,7 +141,8 @@ def test_silence_is_broken_every_second():
         n = data.count(b": keep-alive\n\n")
         equal(status, 200, "status")
         check(b"event: complete" in data and n <= took, f"{n} comments in {took:.1f} s: {data[-200:]!r}")
-        check(n >= int(took) - 2 and (n > 0 or took < 1.5), f"{n} comments in {took:.1f} s")
+        least = took * (0.8 if SLOW else 0.97) - 2  # each may come a little late
+        check(n >= least and (n > 0 or took < 1.5), f"{n} comments in {took:.1f} s")
 
 
 def test_another_method_is_refused_in_the_same_words():
