@@ -5,10 +5,7 @@
 #include "cli.h"
 #include "server/batch/batch.h"
 
-enum {
-    MOST_CHOICES = 8, /* that one line may want (srv_config_init) */
-    MOST_PROMPTS = 8  /* that one line has computed side by side */
-};
+enum { MOST_PROMPTS = 8 }; /* that one line has computed side by side */
 
 /* "2/4": the second of four. */
 static int read_shard(const args *a, srv_batch_options *o)
@@ -24,9 +21,10 @@ static int read_shard(const args *a, srv_batch_options *o)
     return EXIT_OK;
 }
 
-static void fill_models(const args *a, srv_models_options *o, const char *const *path, char *folder,
+static void fill_models(const args *a, srv_config *c, const char *const *path, char *folder,
                         size_t cap)
 {
+    srv_models_options *o = &c->models;
     engine_options(a, &o->engine);
     o->engine.cache_dir = cache_folder(opt_text(a, OPT_CACHE), folder, cap);
     o->engine.cache_max_bytes = (uint64_t)opt_int(a, OPT_CACHE_SIZE) << 20;
@@ -36,7 +34,7 @@ static void fill_models(const args *a, srv_models_options *o, const char *const 
     o->scheduler.n_ctx = (int)opt_int(a, OPT_SERVE_CTX);
     o->scheduler.kv_type = cache_type(a);
     int lines = (int)opt_int(a, OPT_IN_FLIGHT);
-    o->scheduler.max_active = lines > MOST_CHOICES ? lines : MOST_CHOICES;
+    o->scheduler.max_active = lines > c->max_choices ? lines : c->max_choices;
     o->scheduler.max_queued = MOST_PROMPTS * lines;
     o->paths = path;
     o->n_paths = 1;
@@ -94,7 +92,7 @@ int cmd_batch(args *a)
         c.max_body = (size_t)opt_int(a, OPT_MAX_BODY) << 10;
         c.log = c.models.runtime.log = log_sink;
         c.log_user = c.models.runtime.log_user = a;
-        fill_models(a, &c.models, (const char *const *)&path, folder, sizeof folder);
+        fill_models(a, &c, (const char *const *)&path, folder, sizeof folder);
         rc = run_batch(a, &c, &o);
     }
     free(path);
