@@ -1,7 +1,7 @@
 /* schema_string.c - strings of a schema: of a pattern, of a format, or of a length.
  *
- * What is written for a format is less than the format allows: shorter strings, and only those that
- * all its readers take. Its length is bounded, so that the bounds of a schema may say no less. */
+ * What is written for a format is less than the format allows. Its length is bounded, so that the
+ * bounds of a schema may say no less. */
 #include "grammar/schema.h"
 
 /* ---- dates ---- */
