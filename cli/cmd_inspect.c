@@ -195,7 +195,7 @@ static json_t *suspicious_json(inspect_state *s)
 /* The tree is many times the file where that holds little but names: it is made only if wanted. */
 static int report(inspect_state *s)
 {
-    if (!opt_json(s->args) && !opt_given(s->args, OPT_JSON_OUT))
+    if (!opt_report(s->args))
         return EXIT_OK;
     json_t *tensors = json_array();
     for (size_t i = 0; i < s->n_tensors; i++)

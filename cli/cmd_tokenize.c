@@ -4,12 +4,20 @@
 
 #include "cli.h"
 
+enum { PORTION = 1 << 16 };
+
 static int report(const loaded *m, const id_list *v, const buffer *t)
 {
     const bitnet_model_info *i = m->info;
+    if (!opt_report(m->args))
+        return EXIT_OK;
     json_t *pieces = json_array();
-    for (size_t k = 0; k < v->n; k++)
+    for (size_t k = 0; k < v->n && !wants_to_stop(NULL); k++)
         json_array_append_new(pieces, j_piece(m, v->data[k]));
+    if (wants_to_stop(NULL)) {
+        json_decref(pieces);
+        return interrupted();
+    }
     return j_report(m->args,
                     j_object("ids:j pieces:j count:n text:j tokenizer:j model:t",
                              j_ids(v->data, v->n), pieces, v->n, j_text(t->data, t->n),
@@ -18,21 +26,28 @@ static int report(const loaded *m, const id_list *v, const buffer *t)
                              m->path));
 }
 
-static void print_pieces(const loaded *m, const id_list *v)
+static void add_piece(buffer *out, const loaded *m, int32_t id)
+{
+    size_t n = 0;
+    const char *bytes = bitnet_token_bytes(m->engine, id, &n);
+    text_printf(out, "%7d  '", id);
+    text_visible(out, bytes ? bytes : "", bytes ? n : 0, false);
+    text_puts(out, bitnet_token_special(m->engine, id) ? "'  special\n" : "'\n");
+}
+
+/* In portions: a long list is not held in memory, and a signal ends it between two of them. */
+static int print_pieces(const loaded *m, const id_list *v)
 {
     buffer out = {0};
-    text_add(&out, "", 0);
-    for (size_t i = 0; i < v->n; i++) {
-        size_t n = 0;
-        const char *bytes = bitnet_token_bytes(m->engine, v->data[i], &n);
-        text_printf(&out, "%7d  ", v->data[i]);
-        text_puts(&out, "'");
-        text_visible(&out, bytes ? bytes : "", bytes ? n : 0, false);
-        text_puts(&out, "'");
-        text_puts(&out, bitnet_token_special(m->engine, v->data[i]) ? "  special\n" : "\n");
+    for (size_t i = 0; i < v->n && !wants_to_stop(NULL); i++) {
+        add_piece(&out, m, v->data[i]);
+        if (out.n >= PORTION)
+            out_buffer(&out);
     }
-    text_printf(&out, "%zu token%s\n", v->n, plural(v->n));
+    if (!wants_to_stop(NULL))
+        text_printf(&out, "%zu token%s\n", v->n, plural(v->n));
     out_buffer(&out);
+    return interrupted();
 }
 
 /* ---- ids to text ---- */
@@ -88,7 +103,7 @@ int cmd_tokenize(args *a)
         rc = decode ? decode_ids(&m, &v, &t) : tokenize_text(&m, t.data, t.n, text_flags(a), &v);
     rc = rc ? rc : report(&m, &v, &t);
     if (!rc && !opt_json(a) && !decode)
-        print_pieces(&m, &v);
+        rc = print_pieces(&m, &v);
     if (!rc && !opt_json(a) && decode)
         text_puts(&t, "\n"), out_write(t.data, t.n);
     free(v.data);

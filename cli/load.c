@@ -177,8 +177,7 @@ static bool wants_statistics(const args *a)
 {
     if (a->command->key == CMD_BENCH) /* the meter costs time; --profile turns it on itself */
         return false;
-    return a->command->key == CMD_CHAT || opt_json(a) || opt_given(a, OPT_JSON_OUT) ||
-           opt_given(a, OPT_RECEIPT);
+    return a->command->key == CMD_CHAT || opt_report(a) || opt_given(a, OPT_RECEIPT);
 }
 
 /* A file of the environment may not be measured yet; one named on the command line is meant. */

@@ -192,6 +192,12 @@ static inline bool opt_json(const args *a)
     return a->values[OPT_FORMAT].integer > 0; /* text|json|jsonl */
 }
 
+/* Somebody reads the report as JSON: on standard output or in a file. */
+static inline bool opt_report(const args *a)
+{
+    return opt_json(a) || opt_given(a, OPT_JSON_OUT);
+}
+
 /* A stream of JSON: events as they come, then the object. */
 static inline bool opt_jsonl(const args *a)
 {

@@ -78,7 +78,7 @@ int run_report(run_state *r)
 {
     const args *a = r->args;
     size_t n_prompt = r->prompt_ids.n, n = r->result.n_generated;
-    if (!opt_json(a) && !opt_given(a, OPT_JSON_OUT))
+    if (!opt_report(a))
         return EXIT_OK;
     json_t *j =
         j_object("role:t prompt:j prompt_ids:j ids:j text:j finish_reason:t counts:j timing_ms:j "
