@@ -3,15 +3,15 @@
  *
  * Up to four queries of a token are a pack: a key is read, and converted to float, once for all of
  * them. Scores and weights of a pack lie as s[position][query], so that maximum, exponential and
- * sum work on all queries at once. With several tokens a block is converted ahead. `half`: queries
- * and weights are rounded to f16, as the cache is. */
+ * sum work on all queries at once. With several tokens a block is converted ahead, and keys of f16
+ * are turned (attention_columns.h). `half`: queries and weights are rounded to f16, as the cache
+ * is. */
 #ifndef BNET_ATTENTION_SIMD_H
 #define BNET_ATTENTION_SIMD_H
 
-#include "backend/cpu/kernels/attention_rows.h"
+#include "backend/cpu/kernels/attention_columns.h"
 
 enum {
-    PACK = 4,
     AHEAD_DIM = 128,  /* widest head that is converted ahead: 32 KiB of scratch for each part */
     AHEAD_TOKENS = 3, /* fewest tokens for which that pays */
 };
@@ -128,22 +128,14 @@ SIMD void scores(load_fn *load, const int nq, const float *q, size_t hd, const p
 /* ---- scores of halves: 8 running sums ---- */
 
 /* Elements i..i+7 of positions j, j + step, ...: as many as a v8 has rows. */
-typedef v8 load8_fn(const part_view *p, size_t j, size_t i, size_t step);
-
-SIMD v8 load8_f32(const part_view *p, size_t j, size_t i, size_t step)
-{
-    return v8_load((const float *)(const void *)(p->data + j * p->row_bytes) + i,
-                   step * p->row_bytes / sizeof(float));
-}
-
 SIMD v8 load8_f16(const part_view *p, size_t j, size_t i, size_t step)
 {
     return v8_from_f16(p->data + j * p->row_bytes + 2 * i, step * p->row_bytes);
 }
 
 /* nt vectors of positions from j on; step 0: the position j alone. */
-SIMD void score_tile8(load8_fn *load, const int nq, const int nt, const size_t step, const float *q,
-                      size_t hd, const part_view *k, size_t j, float scale, float *s)
+SIMD void score_tile8(const int nq, const int nt, const size_t step, const float *q, size_t hd,
+                      const part_view *k, size_t j, float scale, float *s)
 {
     v8 acc[PACK][V8_TILE];
     for (int a = 0; a < nq; a++)
@@ -152,9 +144,9 @@ SIMD void score_tile8(load8_fn *load, const int nq, const int nt, const size_t s
     for (size_t i = 0; i < hd; i += 8) {
         v8 kv[V8_TILE];
         for (int t = 0; t < nt; t++)
-            kv[t] = load(k, j + (size_t)(t * V8_ROWS), i, step);
+            kv[t] = load8_f16(k, j + (size_t)(t * V8_ROWS), i, step);
         for (int a = 0; a < nq; a++) {
-            v8 x = v8_load(q + (size_t)a * hd + i, 0);
+            v8 x = v8_load(q + (size_t)a * hd + i);
             for (int t = 0; t < nt; t++)
                 acc[a][t] = v8_fma(x, kv[t], acc[a][t]);
         }
@@ -169,27 +161,42 @@ SIMD void score_tile8(load8_fn *load, const int nq, const int nt, const size_t s
         }
 }
 
-SIMD void scores8(load8_fn *load, const int nq, const float *q, size_t hd, const part_view *k,
-                  const part_view *v, size_t n_pos, float scale, float *s)
+SIMD void scores8(const int nq, const float *q, size_t hd, const part_view *k, const part_view *v,
+                  size_t n_pos, float scale, float *s)
 {
     const int nt = V8_TILE / (nq == 3 ? 4 : nq), np = nt * V8_ROWS;
     size_t j = 0;
     for (; j + (size_t)np <= n_pos; j += (size_t)np) {
         fetch(v, j, (size_t)np);
-        score_tile8(load, nq, nt, 1, q, hd, k, j, scale, s);
+        score_tile8(nq, nt, 1, q, hd, k, j, scale, s);
     }
     for (; j < n_pos; j++)
-        score_tile8(load, nq, 1, 0, q, hd, k, j, scale, s);
+        score_tile8(nq, 1, 0, q, hd, k, j, scale, s);
 }
 
 /* ---- weights: s becomes e^(s - maximum) ---- */
 
+/* The largest score of every query; -infinity where all are NaN. */
+SIMD v4 largest(const float *s, size_t n_pos)
+{
+    vf wide = vf_set(-INFINITY);
+    size_t i = 0, n = PACK * n_pos;
+    for (; i + VF <= n; i += VF)
+        wide = vf_pick_max(vf_load(s + i), wide);
+    float parts[VF];
+    vf_store(parts, wide);
+    v4 max = v4_load(parts);
+    for (size_t p = PACK; p < VF; p += PACK)
+        max = v4_pick_max(v4_load(parts + p), max);
+    for (; i < n; i += PACK)
+        max = v4_pick_max(v4_load(s + i), max);
+    return max;
+}
+
 SIMD void weights(const bool half, float *s, size_t n_pos, float m[PACK], float l[PACK])
 {
-    v4 max = v4_set(-INFINITY), sum = v4_set(0);
+    v4 max = largest(s, n_pos), sum = v4_set(0);
     size_t n = PACK * n_pos, padded = (n + VF - 1) / VF * VF;
-    for (size_t i = 0; i < n; i += PACK)
-        max = v4_pick_max(v4_load(s + i), max);
     for (size_t i = n; i < padded; i++)
         s[i] = 0;
     for (size_t i = 0; i < padded; i += VF) {
@@ -247,10 +254,11 @@ SIMD void weigh(load_fn *load, const int nq, const float *s, const part_view *v,
 /* ---- packs, tokens ---- */
 
 /* Scratch (temp) is the rounded queries of a pack, in the rows of halves, then what is converted
- * ahead. */
+ * ahead. Behind queries of heads that are converted ahead there is room for sums. */
 enum { ROUNDED = BNET_TEMP_QUERIES / sizeof(float) };
 _Static_assert(BNET_TEMP_AHEAD == 2 * BNET_BLOCK_POS * AHEAD_DIM * sizeof(float) &&
-                   BNET_TEMP_QUERIES == PACK * BNET_MAX_HEAD_DIM * sizeof(float),
+                   BNET_TEMP_QUERIES == PACK * BNET_MAX_HEAD_DIM * sizeof(float) &&
+                   PACK * AHEAD_DIM + COLUMN_SUMS <= ROUNDED,
                "scratch of attention");
 
 /* The queries of a pack, rounded into `to`. */
@@ -271,7 +279,11 @@ SIMD void attend_pack(load_fn *load, const bool half, const int nq, const bnet_a
     const float *q = a->q + t * a->q_stride + g * hd;
     if (half) {
         q = round_queries(q, (size_t)nq * hd, a->temp);
-        scores8(load == load_f16 ? load8_f16 : load8_f32, nq, q, hd, k, v, n_pos, a->scale, s);
+        if (load == load_f16)
+            scores8(nq, q, hd, k, v, n_pos, a->scale, s);
+        else
+            scores_turned(nq, q, hd, (const float *)(const void *)k->data, n_pos, a->scale, s,
+                          (float *)a->temp + PACK * AHEAD_DIM);
     } else
         scores(load, nq, q, hd, k, v, n_pos, a->scale, s);
     weights(half, s, n_pos, m, l);
@@ -324,7 +336,11 @@ SIMD void attend_ahead(load_fn *load, const bnet_attend *a, const part_view *k, 
     size_t n_pos = 0;
     for (size_t t = 0; t < a->n_tokens; t++)
         n_pos = BNET_MAX(n_pos, (size_t)a->n_pos[t]);
-    part_view kk = convert(load, k, n_pos, a->head_dim, kf);
+    part_view kk = {(const uint8_t *)kf, NULL, 0, 0, false};
+    if (load == load_f16)
+        turn_keys(k->data, n_pos, a->head_dim, kf);
+    else
+        kk = convert(load, k, n_pos, a->head_dim, kf);
     part_view vv = convert(load, v, n_pos, a->head_dim, vals);
     attend_views(load_f32, load == load_f16, a, &kk, &vv);
 }

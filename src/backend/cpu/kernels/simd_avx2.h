@@ -161,15 +161,29 @@ SIMD void vf_store_pairs(float *p, vf a, vf b)
     _mm256_storeu_ps(p + 8, _mm256_permute2f128_ps(lo, hi, 0x31));
 }
 
+SIMD void vf_quads(const vf v[4], vf out[4])
+{
+    __m256 a = _mm256_unpacklo_ps(v[0], v[1]), b = _mm256_unpackhi_ps(v[0], v[1]);
+    __m256 c = _mm256_unpacklo_ps(v[2], v[3]), d = _mm256_unpackhi_ps(v[2], v[3]);
+    out[0] = _mm256_shuffle_ps(a, c, 0x44);
+    out[1] = _mm256_shuffle_ps(a, c, 0xee);
+    out[2] = _mm256_shuffle_ps(b, d, 0x44);
+    out[3] = _mm256_shuffle_ps(b, d, 0xee);
+}
+SIMD void vf_parts(const vf *v, size_t step, vf out[VF / 4])
+{
+    out[0] = _mm256_permute2f128_ps(v[0], v[step], 0x20);
+    out[1] = _mm256_permute2f128_ps(v[0], v[step], 0x31);
+}
+
 typedef __m256 v8;
 enum { V8_ROWS = 1, V8_TILE = 8 };
 SIMD v8 v8_zero(void)
 {
     return _mm256_setzero_ps();
 }
-SIMD v8 v8_load(const float *p, size_t stride)
+SIMD v8 v8_load(const float *p)
 {
-    (void)stride;
     return _mm256_loadu_ps(p);
 }
 SIMD v8 v8_from_f16(const uint8_t *p, size_t stride)
@@ -187,7 +201,7 @@ SIMD v4 v8_fold(v8 v, int r)
     return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
 }
 
-enum { N_PASSES = 2, PASS_STEP = 8, N_CHUNKS = 1, OUT_VECTORS = 2, TILE = 8 };
+enum { N_PASSES = 2, PASS_STEP = 8, N_CHUNKS = 1, OUT_VECTORS = 2, IN_FLIGHT = 8, TILE = 8 };
 
 #include "backend/cpu/kernels/simd_x86.h"
 

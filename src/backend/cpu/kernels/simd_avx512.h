@@ -154,18 +154,36 @@ SIMD void vf_store_pairs(float *p, vf a, vf b)
     _mm512_storeu_ps(p + 16, _mm512_permutex2var_ps(a, hi, b));
 }
 
+SIMD void vf_quads(const vf v[4], vf out[4])
+{
+    __m512 a = _mm512_unpacklo_ps(v[0], v[1]), b = _mm512_unpackhi_ps(v[0], v[1]);
+    __m512 c = _mm512_unpacklo_ps(v[2], v[3]), d = _mm512_unpackhi_ps(v[2], v[3]);
+    out[0] = _mm512_shuffle_ps(a, c, 0x44);
+    out[1] = _mm512_shuffle_ps(a, c, 0xee);
+    out[2] = _mm512_shuffle_ps(b, d, 0x44);
+    out[3] = _mm512_shuffle_ps(b, d, 0xee);
+}
+SIMD void vf_parts(const vf *v, size_t step, vf out[VF / 4])
+{
+    __m512 a = _mm512_shuffle_f32x4(v[0], v[step], 0x88);
+    __m512 b = _mm512_shuffle_f32x4(v[0], v[step], 0xdd);
+    __m512 c = _mm512_shuffle_f32x4(v[2 * step], v[3 * step], 0x88);
+    __m512 d = _mm512_shuffle_f32x4(v[2 * step], v[3 * step], 0xdd);
+    out[0] = _mm512_shuffle_f32x4(a, c, 0x88);
+    out[1] = _mm512_shuffle_f32x4(b, d, 0x88);
+    out[2] = _mm512_shuffle_f32x4(a, c, 0xdd);
+    out[3] = _mm512_shuffle_f32x4(b, d, 0xdd);
+}
+
 typedef __m512 v8;
 enum { V8_ROWS = 2, V8_TILE = 16 };
 SIMD v8 v8_zero(void)
 {
     return _mm512_setzero_ps();
 }
-SIMD v8 v8_load(const float *p, size_t stride)
+SIMD v8 v8_load(const float *p)
 {
-    if (__builtin_constant_p(stride) && stride == 0)
-        return _mm512_broadcast_f32x8(_mm256_loadu_ps(p));
-    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(p)),
-                              _mm256_loadu_ps(p + stride), 1);
+    return _mm512_broadcast_f32x8(_mm256_loadu_ps(p));
 }
 SIMD v8 v8_from_f16(const uint8_t *p, size_t stride)
 {
@@ -183,7 +201,7 @@ SIMD v4 v8_fold(v8 v, int r)
     return _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
 }
 
-enum { N_PASSES = 1, PASS_STEP = 16, N_CHUNKS = 1, OUT_VECTORS = 4, TILE = 16 };
+enum { N_PASSES = 1, PASS_STEP = 16, N_CHUNKS = 1, OUT_VECTORS = 4, IN_FLIGHT = 16, TILE = 16 };
 
 #include "backend/cpu/kernels/simd_x86.h"
 

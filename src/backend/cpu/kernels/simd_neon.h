@@ -197,6 +197,25 @@ SIMD void scale16_i8(const uint8_t *p, float s, float *to)
     vst1q_f32(to + 12, vmulq_n_f32(vcvtq_f32_s32(vmovl_high_s16(hi)), s));
 }
 
+/* Part p of a vector is its lanes 4 p .. 4 p + 3. Part p of out[e]: lane 4 p + e of all four. */
+SIMD void vf_quads(const vf v[4], vf out[4])
+{
+    float64x2_t a = vreinterpretq_f64_f32(vzip1q_f32(v[0], v[1]));
+    float64x2_t b = vreinterpretq_f64_f32(vzip2q_f32(v[0], v[1]));
+    float64x2_t c = vreinterpretq_f64_f32(vzip1q_f32(v[2], v[3]));
+    float64x2_t d = vreinterpretq_f64_f32(vzip2q_f32(v[2], v[3]));
+    out[0] = vreinterpretq_f32_f64(vzip1q_f64(a, c));
+    out[1] = vreinterpretq_f32_f64(vzip2q_f64(a, c));
+    out[2] = vreinterpretq_f32_f64(vzip1q_f64(b, d));
+    out[3] = vreinterpretq_f32_f64(vzip2q_f64(b, d));
+}
+/* out[p]: part p of v[0], v[step], 2 step and so on, of as many as there are parts. */
+SIMD void vf_parts(const vf *v, size_t step, vf out[VF / 4])
+{
+    (void)step;
+    out[0] = v[0];
+}
+
 /* Eight floats of each of V8_ROWS rows, and how many such vectors of sums are held at once. */
 typedef struct v8 {
     float32x4_t lo, hi;
@@ -206,10 +225,9 @@ SIMD v8 v8_zero(void)
 {
     return (v8){vdupq_n_f32(0), vdupq_n_f32(0)};
 }
-/* rows `stride` floats apart */
-SIMD v8 v8_load(const float *p, size_t stride)
+/* the same in all rows */
+SIMD v8 v8_load(const float *p)
 {
-    (void)stride;
     return (v8){vld1q_f32(p), vld1q_f32(p + 4)};
 }
 /* rows `stride` bytes apart */
@@ -244,8 +262,9 @@ SIMD void vf_store_pairs(float *p, vf a, vf b)
 }
 
 /* How 16 running sums are handled: N_PASSES passes over a row, each over N_CHUNKS vectors that
- * lie 8 apart in every 16; and how many vectors of an output row are held at once. */
-enum { N_PASSES = 2, PASS_STEP = 4, N_CHUNKS = 2, OUT_VECTORS = 4, TILE = 8 };
+ * lie 8 apart in every 16; and how many vectors of an output row, or of sums of turned keys, are
+ * held at once. */
+enum { N_PASSES = 2, PASS_STEP = 4, N_CHUNKS = 2, OUT_VECTORS = 4, IN_FLIGHT = 16, TILE = 8 };
 
 #include "backend/cpu/kernels/simd_all.h"
 
