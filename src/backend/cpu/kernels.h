@@ -50,7 +50,7 @@ enum {
     BNET_TEMP_RING = 4 * 2 * 1024,     /* AMX: 4 steps of two tiles */
     BNET_TEMP_TILE_SUMS = 4 * 16 * 64, /* AMX: four tiles */
     BNET_TEMP_ROWS = 3 * (BNET_MAX_HEAD_DIM + 16) * 4, /* attention: a key, a query, a result */
-    BNET_TEMP_QUERIES = 4 * BNET_MAX_HEAD_DIM * 4,     /* attention: the queries of a pack */
+    BNET_TEMP_QUERIES = 4 * BNET_MAX_HEAD_DIM * 4,     /* attention: a pack's queries, sums */
     BNET_TEMP_AHEAD = 2 * 64 * 128 * 4,                /* attention: a block as floats */
     BNET_TEMP_GROUP = 16 * 10880, /* a group of that many columns expanded to bytes */
     BNET_TEMP_MMLA = BNET_TEMP_WIDE + BNET_TEMP_TOKENS + BNET_TEMP_SUMS,

@@ -447,6 +447,72 @@ static void test_vector_rows(void **state)
     }
 }
 
+static float *random_floats(size_t n)
+{
+    float *x = malloc(n * sizeof *x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)((double)(int64_t)test_rand(&seed) / 9.3e18);
+    return x;
+}
+
+/* ---- attention of several tokens, whose blocks are converted ahead ---- */
+
+enum { TURN_TOKENS = 3, TURN_HEADS = 4, TURN_DIM = 128 };
+
+typedef struct turned {
+    float o[TURN_TOKENS * TURN_HEADS * TURN_DIM];
+    bnet_softmax block[TURN_TOKENS * TURN_HEADS];
+} turned;
+
+/* Three tokens; the last of them sees `last` positions, the others one and two fewer. */
+static void attend_three(const bnet_kernel_record *r, stage *s, const float *q, size_t hd,
+                         size_t n_heads, size_t last, turned *out)
+{
+    const uint8_t n_pos[TURN_TOKENS] = {(uint8_t)(last - 2), (uint8_t)(last - 1), (uint8_t)last};
+    memset(out, 0x7f, sizeof *out);
+    run_with_temp(r, &(bnet_attend){.q = q,
+                                    .q_stride = n_heads * hd,
+                                    .n_tokens = TURN_TOKENS,
+                                    .n_heads = n_heads,
+                                    .head_dim = hd,
+                                    .k_part = s->part[0],
+                                    .v_part = s->part[1],
+                                    .n_pos = n_pos,
+                                    .scale = 0.1f,
+                                    .block = out->block,
+                                    .o = out->o});
+}
+
+static void check_three(stage *s, const bnet_kernel_record *r, size_t hd)
+{
+    static const size_t last[] = {3, 8, 9, 16, 17, 31, 33, 48, 63, 64};
+    float *q = random_floats(TURN_TOKENS * TURN_HEADS * hd), *kv = random_floats(2 * 64 * hd);
+    for (size_t p = 0; p < 128; p++)
+        store_of(kv_type_of(r))(kv + p * hd, hd, p % 64, s->part[p / 64]);
+    for (size_t heads = 1; heads <= TURN_HEADS; heads++)
+        for (size_t i = 0; i < BNET_COUNT(last); i++) {
+            turned got, want;
+            attend_three(r, s, q, hd, heads, last[i], &got);
+            attend_three(scalar_of(r), s, q, hd, heads, last[i], &want);
+            if (memcmp(&got, &want, sizeof got) != 0)
+                fail_msg("%s: heads of %zu, %zu of them, %zu positions: other bits than scalar",
+                         r->id, hd, heads, last[i]);
+        }
+    free(q);
+    free(kv);
+}
+
+static void test_attention_of_several_tokens(void **state)
+{
+    static const size_t dims[] = {16, 64, 112, 128};
+    size_t n_rows;
+    const bnet_kernel_record *r = bnet_cpu_kernel_rows(&n_rows);
+    for (size_t i = 0; i < n_rows; i++, r++)
+        for (size_t d = 0; d < BNET_COUNT(dims); d++)
+            if (r->op == BNET_OP_ATTENTION && r->fn && !(r->needs & ~bnet_cpu_features()))
+                check_three(*state, r, dims[d]);
+}
+
 /* ---- the check itself: kernels that are almost right ---- */
 
 static void add_wrong(float *x, const float *y, size_t n)
@@ -561,14 +627,6 @@ typedef struct long_row {
     int32_t sum;
     float scale;
 } long_row;
-
-static float *random_floats(size_t n)
-{
-    float *x = malloc(n * sizeof *x);
-    for (size_t i = 0; i < n; i++)
-        x[i] = (float)((double)(int64_t)test_rand(&seed) / 9.3e18);
-    return x;
-}
 
 static long_row long_row_new(size_t n)
 {
@@ -734,6 +792,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scratch_of_attention),
         cmocka_unit_test(test_vector_rows),
+        cmocka_unit_test(test_attention_of_several_tokens),
         cmocka_unit_test(test_a_wrong_kernel_is_found),
         cmocka_unit_test(test_agreement_is_what_the_row_says),
         cmocka_unit_test(test_long_rows_of_several_operations),

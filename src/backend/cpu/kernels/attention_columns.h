@@ -1,8 +1,8 @@
 /* attention_columns.h - scores over one block of an f16 cache that several tokens meet. Keys are
- * turned: a vector holds one element of as many positions, which meets the same element of a query
- * in all lanes, and the eight running sums of a score are one lane of eight vectors. They are
- * folded without a shuffle; side by side in one vector that costs as much as the products. The bits
- * are those of attention_rows.h. */
+ * turned: a vector holds one element of VF positions, which meets the same element of a query in
+ * all lanes, and the eight running sums of a score are one lane of eight vectors, so they are
+ * folded without a shuffle. To fold sums that lie side by side in a vector costs as much as the
+ * products. The bits are those of attention_rows.h. */
 #ifndef BNET_ATTENTION_COLUMNS_H
 #define BNET_ATTENTION_COLUMNS_H
 
@@ -17,7 +17,7 @@ enum {
     COLUMN_SUMS = SUMS / 2 * PACK * WIDE * VF
 };
 
-/* VF rows of VF floats become columns, `to` and COLUMN floats on. */
+/* VF rows of VF floats become columns at `to`, COLUMN floats apart. */
 SIMD void store_turned(const vf rows[VF], float *to)
 {
     vf quads[VF], out[VF / 4];

@@ -176,7 +176,7 @@ SIMD void scores8(const int nq, const float *q, size_t hd, const part_view *k, c
 
 /* ---- weights: s becomes e^(s - maximum) ---- */
 
-/* The largest score of every query; -infinity where all are NaN. */
+/* The largest score of every query; -infinity where all are NaN, and of zeros either sign. */
 SIMD v4 largest(const float *s, size_t n_pos)
 {
     vf wide = vf_set(-INFINITY);
