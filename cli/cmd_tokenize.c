@@ -12,9 +12,9 @@ static int report(const loaded *m, const id_list *v, const buffer *t)
     if (!opt_report(m->args))
         return EXIT_OK;
     json_t *pieces = json_array();
-    for (size_t k = 0; k < v->n && !wants_to_stop(NULL); k++)
+    for (size_t k = 0; k < v->n && !interrupted(); k++)
         json_array_append_new(pieces, j_piece(m, v->data[k]));
-    if (wants_to_stop(NULL)) {
+    if (interrupted()) {
         json_decref(pieces);
         return interrupted();
     }
@@ -36,7 +36,7 @@ static void add_piece(buffer *out, const loaded *m, int32_t id)
 }
 
 /* In portions: a long list is not held in memory, and a signal ends it between two of them. */
-static int print_pieces(const loaded *m, const id_list *v)
+static void print_pieces(const loaded *m, const id_list *v)
 {
     buffer out = {0};
     for (size_t i = 0; i < v->n && !wants_to_stop(NULL); i++) {
@@ -47,7 +47,6 @@ static int print_pieces(const loaded *m, const id_list *v)
     if (!wants_to_stop(NULL))
         text_printf(&out, "%zu token%s\n", v->n, plural(v->n));
     out_buffer(&out);
-    return interrupted();
 }
 
 /* ---- ids to text ---- */
@@ -103,11 +102,11 @@ int cmd_tokenize(args *a)
         rc = decode ? decode_ids(&m, &v, &t) : tokenize_text(&m, t.data, t.n, text_flags(a), &v);
     rc = rc ? rc : report(&m, &v, &t);
     if (!rc && !opt_json(a) && !decode)
-        rc = print_pieces(&m, &v);
+        print_pieces(&m, &v);
     if (!rc && !opt_json(a) && decode)
         text_puts(&t, "\n"), out_write(t.data, t.n);
     free(v.data);
     free_buffer(&t);
     load_close(&m);
-    return rc;
+    return rc ? rc : interrupted();
 }
