@@ -281,7 +281,7 @@ SIMD void attend_pack(load_fn *load, const bool half, const int nq, const bnet_a
         q = round_queries(q, (size_t)nq * hd, a->temp);
         if (load == load_f16)
             scores8(nq, q, hd, k, v, n_pos, a->scale, s);
-        else
+        else /* keys were turned ahead */
             scores_turned(nq, q, hd, (const float *)(const void *)k->data, n_pos, a->scale, s,
                           (float *)a->temp + PACK * AHEAD_DIM);
     } else
