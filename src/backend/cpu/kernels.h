@@ -99,7 +99,8 @@ typedef void bnet_fn_kv_store(const float *x, size_t head_dim, size_t pos, uint8
 /* Attention of some queries to one block of 64 positions: those of n_tokens tokens of one timeline,
  * n_heads heads each, which share one kv head. Every query's block is reduced on its own to the
  * maximum m of its scores, the sum l of e^(score - m) and the values o weighted with that, not yet
- * divided; bnet_softmax_merge (softmax.h) joins blocks in ascending order. */
+ * divided; bnet_softmax_merge (softmax.h) joins blocks in ascending order: the kernel, if the
+ * caller has the states of all queries ready. */
 typedef struct bnet_softmax {
     float m, l; /* maximum and sum; of nothing yet: -infinity, 0 */
 } bnet_softmax;
@@ -112,6 +113,8 @@ typedef struct bnet_attend {
     float scale;                    /* of the scores */
     bnet_softmax *block;            /* out [n_tokens][n_heads] */
     float *o;                       /* out [n_tokens][n_heads][head_dim] */
+    bnet_softmax *run;              /* [n_tokens][n_heads] what this block is joined to, or NULL */
+    float *y;                       /* its values, which lie as the queries do */
     void *temp;                     /* the row's temp_bytes, aligned to 64 */
 } bnet_attend;
 typedef void bnet_fn_attention(const bnet_attend *a);

@@ -179,9 +179,10 @@ static const uint8_t *next_keys(const attention_job *j, const span *s, int b)
     return kv_part(seq->store, j->layer, seq->blocks[more ? b + 1 : 0], head, 0);
 }
 
-/* One block for all queries of the span that see it; those are its last ones, from *first on. */
+/* One block for all queries of the span that see it, which are its last ones; joined to `run`, the
+ * states of all queries of the span, unless that is NULL. */
 static void attend_block(const attention_job *j, const span *s, int b, room *r, bnet_softmax *block,
-                         float *o, size_t *first)
+                         float *o, bnet_softmax *run)
 {
     const bnet_kv_store *kv = store_of(j, s);
     const bnet_seq *seq = &j->step->seqs[j->step->seq[s->begin]];
@@ -189,7 +190,6 @@ static void attend_block(const attention_job *j, const span *s, int b, room *r, 
     uint8_t n_pos[TILE_TOKENS];
     while (j->step->pos[t] < b * BNET_BLOCK_POS)
         t++;
-    *first = t;
     for (size_t i = t; i < s->end; i++)
         n_pos[i - t] =
             (uint8_t)BNET_MIN(j->step->pos[i] + 1 - b * BNET_BLOCK_POS, (int)BNET_BLOCK_POS);
@@ -205,6 +205,8 @@ static void attend_block(const attention_job *j, const span *s, int b, room *r, 
                      .scale = 1.0f / sqrtf((float)hd),
                      .block = block,
                      .o = o,
+                     .run = run ? run + (t - s->begin) * s->n_heads : NULL,
+                     .y = j->y + offset_of(j, s, hd) + (t - s->begin) * stride,
                      .temp = r->temp};
     ((bnet_fn_attention *)j->be->use.attention[kv->shape.type]->fn)(&a);
 }
@@ -213,17 +215,13 @@ static void attend_block(const attention_job *j, const span *s, int b, room *r, 
 static void attend_span(const attention_job *j, const span *s, room *r)
 {
     size_t hd = (size_t)store_of(j, s)->shape.head_dim, n = (s->end - s->begin) * s->n_heads;
-    float *o = r->o, *y = j->y + offset_of(j, s, hd);
-    bnet_softmax *run = r->run, *block = r->block;
-    size_t stride = (size_t)j->n_heads * hd, first = 0;
+    size_t stride = (size_t)j->n_heads * hd;
+    float *y = j->y + offset_of(j, s, hd);
+    bnet_softmax *run = r->run;
     for (size_t i = 0; i < n; i++)
         run[i] = bnet_softmax_start(y + i / s->n_heads * stride + i % s->n_heads * hd, hd);
-    for (int b = 0; b < blocks_of(j, s->end - 1); b++) {
-        attend_block(j, s, b, r, block, o, &first);
-        for (size_t i = (first - s->begin) * s->n_heads, k = 0; i < n; i++, k++)
-            bnet_softmax_merge(&run[i], y + i / s->n_heads * stride + i % s->n_heads * hd,
-                               &block[k], o + k * hd, hd);
-    }
+    for (int b = 0; b < blocks_of(j, s->end - 1); b++)
+        attend_block(j, s, b, r, r->block, r->o, run);
     for (size_t i = 0; i < n; i++)
         bnet_softmax_finish(&run[i], y + i / s->n_heads * stride + i % s->n_heads * hd, hd);
 }
@@ -326,8 +324,7 @@ static void attend_part(attention_job *j, size_t h, size_t begin, size_t end, ro
     for (size_t b = begin; b < end; b++) {
         bnet_softmax *block;
         float *o = partial_of(j, store_of(j, &s), h, b, &block);
-        size_t first;
-        attend_block(j, &s, (int)b, r, block, o, &first);
+        attend_block(j, &s, (int)b, r, block, o, NULL);
     }
     size_t n = end - begin;
     if (atomic_fetch_add_explicit(&j->done[h], n, memory_order_acq_rel) + n == j->n_blocks)

@@ -304,8 +304,19 @@ static void check_attention(bitnet_kv_type type, size_t hd, size_t n_pos, double
     for (size_t b = 0; b < n_blocks; b++) {
         uint8_t n = (uint8_t)BNET_MIN(n_pos - 64 * b, (size_t)64);
         bnet_attend a = {
-            q,      hd, 1,   1, hd, k + b * part, v + b * part, NULL, &n, 1 / sqrtf((float)hd),
-            &block, ob, temp};
+            .q = q,
+            .q_stride = hd,
+            .n_tokens = 1,
+            .n_heads = 1,
+            .head_dim = hd,
+            .k_part = k + b * part,
+            .v_part = v + b * part,
+            .n_pos = &n,
+            .scale = 1 / sqrtf((float)hd),
+            .block = &block,
+            .o = ob,
+            .temp = temp,
+        };
         folds[type](&a);
         bnet_softmax_merge(&run, o, &block, ob, hd);
     }

@@ -457,43 +457,61 @@ static float *random_floats(size_t n)
 
 /* ---- attention of several tokens, whose blocks are converted ahead ---- */
 
-enum { TURN_TOKENS = 3, TURN_HEADS = 4, TURN_DIM = 128 };
+enum { TURN_TOKENS = 3, TURN_HEADS = 4, TURN_DIM = 128, TURN_GAP = 3 };
+enum { TURN_VALUES = TURN_TOKENS * (TURN_HEADS * TURN_DIM + TURN_GAP) };
 
 typedef struct turned {
-    float o[TURN_TOKENS * TURN_HEADS * TURN_DIM];
-    bnet_softmax block[TURN_TOKENS * TURN_HEADS];
+    float o[TURN_TOKENS * TURN_HEADS * TURN_DIM], y[TURN_VALUES];
+    bnet_softmax block[TURN_TOKENS * TURN_HEADS], run[TURN_TOKENS * TURN_HEADS];
 } turned;
 
-/* Three tokens; the last of them sees `last` positions, the others one and two fewer. */
+/* Three tokens; the last of them sees `last` positions, the others one and two fewer. What they see
+ * is joined to what `out` holds: by the row, or afterwards. */
 static void attend_three(const bnet_kernel_record *r, stage *s, const float *q, size_t hd,
-                         size_t n_heads, size_t last, turned *out)
+                         size_t n_heads, size_t last, bool by_row, turned *out)
 {
     const uint8_t n_pos[TURN_TOKENS] = {(uint8_t)(last - 2), (uint8_t)(last - 1), (uint8_t)last};
-    memset(out, 0x7f, sizeof *out);
     run_with_temp(r, &(bnet_attend){.q = q,
-                                    .q_stride = n_heads * hd,
+                                    .q_stride = n_heads * hd + TURN_GAP,
                                     .n_tokens = TURN_TOKENS,
                                     .n_heads = n_heads,
                                     .head_dim = hd,
                                     .k_part = s->part[0],
                                     .v_part = s->part[1],
+                                    .k_next = s->part[0],
                                     .n_pos = n_pos,
                                     .scale = 0.1f,
                                     .block = out->block,
-                                    .o = out->o});
+                                    .o = out->o,
+                                    .run = by_row ? out->run : NULL,
+                                    .y = out->y});
+    for (size_t i = 0; !by_row && i < TURN_TOKENS * n_heads; i++)
+        bnet_softmax_merge(&out->run[i], out->y + i * hd + i / n_heads * TURN_GAP, &out->block[i],
+                           out->o + i * hd, hd);
+}
+
+static void start_three(turned *t)
+{
+    memset(t, 0x7f, sizeof *t);
+    for (size_t i = 0; i < TURN_TOKENS * TURN_HEADS; i++)
+        t->run[i] = bnet_softmax_start(t->y, TURN_VALUES);
 }
 
 static void check_three(stage *s, const bnet_kernel_record *r, size_t hd)
 {
     static const size_t last[] = {3, 8, 9, 16, 17, 31, 33, 48, 63, 64};
-    float *q = random_floats(TURN_TOKENS * TURN_HEADS * hd), *kv = random_floats(2 * 64 * hd);
+    float *q = random_floats(TURN_VALUES), *kv = random_floats(2 * 64 * hd);
     for (size_t p = 0; p < 128; p++)
         store_of(kv_type_of(r))(kv + p * hd, hd, p % 64, s->part[p / 64]);
     for (size_t heads = 1; heads <= TURN_HEADS; heads++)
         for (size_t i = 0; i < BNET_COUNT(last); i++) {
             turned got, want;
-            attend_three(r, s, q, hd, heads, last[i], &got);
-            attend_three(scalar_of(r), s, q, hd, heads, last[i], &want);
+            start_three(&got);
+            start_three(&want);
+            attend_three(r, s, q, hd, heads, 64, true, &got);
+            attend_three(scalar_of(r), s, q, hd, heads, 64, false, &want);
+            attend_three(r, s, q, hd, heads, last[i], true, &got);
+            attend_three(scalar_of(r), s, q, hd, heads, last[i], false, &want);
             if (memcmp(&got, &want, sizeof got) != 0)
                 fail_msg("%s: heads of %zu, %zu of them, %zu positions: other bits than scalar",
                          r->id, hd, heads, last[i]);
@@ -720,7 +738,8 @@ static float softmax_of(const bnet_kernel_record *r, const float *scores, const 
     }
     for (size_t b = 0; b < 2; b++) {
         uint8_t n_pos = b ? SM_POS - 64 : 64;
-        bnet_attend a = {&q, 1, 1, 1, 1, k[b], v[b], NULL, &n_pos, 1, &block, &ob, NULL};
+        bnet_attend a = {&q,     1, 1,      1,   1,    k[b], v[b], NULL,
+                         &n_pos, 1, &block, &ob, NULL, NULL, NULL};
         run_with_temp(r, &a);
         bnet_softmax_merge(&run, &o, &block, &ob, 1);
     }

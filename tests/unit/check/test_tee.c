@@ -271,7 +271,7 @@ static void cheat_store(const float *x, size_t head_dim, size_t pos, uint8_t *pa
 static void cheat_attention(const bnet_attend *a)
 {
     bnet_attention_f16_scalar(a);
-    a->o[2] *= 1.5f;
+    (a->run ? a->y : a->o)[2] *= 1.5f; /* what the block was joined to, or what will be joined */
 }
 
 static void cheat_glu(const float *gate, const float *up, size_t n, float *y)

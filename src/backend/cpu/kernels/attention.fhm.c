@@ -226,4 +226,5 @@ void bnet_attention_f16_fhm(const bnet_attend *a)
         else if (a->n_heads - g == 1)
             attend_pack(&p, 1, a, t, g);
     }
+    join_block(a);
 }

@@ -17,6 +17,7 @@
 
 #include "backend/cpu/half_inline.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/softmax.h"
 #include "ops/kv_block.h"
 #include "base/mathf.h"
 
@@ -99,6 +100,15 @@ static inline bnet_softmax attend_one(row_fn *row, const bnet_attend *a, const f
     return b;
 }
 
+/* The last thing that every row does. */
+static inline void join_block(const bnet_attend *a)
+{
+    for (size_t i = 0; a->run && i < a->n_tokens * a->n_heads; i++)
+        bnet_softmax_merge(&a->run[i],
+                           a->y + i / a->n_heads * a->q_stride + i % a->n_heads * a->head_dim,
+                           &a->block[i], a->o + i * a->head_dim, a->head_dim);
+}
+
 static inline void attend_rows(row_fn *row, const bnet_attend *a)
 {
     for (size_t t = 0; t < a->n_tokens; t++)
@@ -107,6 +117,7 @@ static inline void attend_rows(row_fn *row, const bnet_attend *a)
             a->block[at] = attend_one(row, a, a->q + t * a->q_stride + g * a->head_dim, a->n_pos[t],
                                       a->o + at * a->head_dim);
         }
+    join_block(a);
 }
 
 #endif

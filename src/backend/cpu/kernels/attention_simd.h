@@ -363,6 +363,7 @@ SIMD void attend_ahead(load_fn *load, const bnet_attend *a, const part_view *k, 
             ahead_##name(a, &k, &v);                                                               \
         else                                                                                       \
             attend_views(load_##name, load_##name == load_f16, a, &k, &v);                         \
+        join_block(a);                                                                             \
     }
 
 #endif
