@@ -54,6 +54,30 @@ SIMD void fetch(const part_view *p, size_t j, size_t n)
             __builtin_prefetch(p->data + i);
 }
 
+/* What is read soon: lines of memory, asked for into the second cache a few at a time, between
+ * products. All at once they would hold these up. */
+typedef struct soon {
+    const uint8_t *data;
+    size_t n_lines;
+} soon;
+
+/* Shares begin .. end - 1 of n. */
+SIMD soon some_of(const soon *all, size_t begin, size_t end, size_t n)
+{
+    size_t first = all->n_lines * begin / n;
+    if (all->n_lines == 0) /* data may be NULL */
+        return *all;
+    return (soon){all->data + 64 * first, all->n_lines * end / n - first};
+}
+
+/* `each` lines at every position. */
+SIMD void fetch_soon(const soon *next, size_t j, size_t each)
+{
+    size_t end = BNET_MIN((j + 1) * each, next->n_lines);
+    for (size_t l = j * each; l < end; l++)
+        __builtin_prefetch(next->data + 64 * l, 0, 2);
+}
+
 SIMD part_view view_of(const uint8_t *part, size_t elem, size_t head_dim)
 {
     return (part_view){part, part + bnet_kv_scale_offset(head_dim), elem * head_dim,
@@ -213,14 +237,18 @@ SIMD void weights(const bool half, float *s, size_t n_pos, float m[PACK], float 
 
 /* Elements i .. i + nv * VF - 1 of the weighted values of nq queries. */
 SIMD void weigh_columns(load_fn *load, const int nq, const int nv, const float *s,
-                        const part_view *v, size_t n_pos, size_t hd, size_t i, float *o)
+                        const part_view *v, size_t n_pos, size_t hd, size_t i, const soon *next,
+                        float *o)
 {
+    const soon now = some_of(next, i, i + (size_t)(nv * VF), hd);
+    const size_t each = now.n_lines / n_pos + 1;
     vf acc[PACK][OUT_VECTORS];
     for (int a = 0; a < nq; a++)
         for (int c = 0; c < nv; c++)
             acc[a][c] = vf_set(0);
     for (size_t j = 0; j < n_pos; j++) {
         vweights w = vw_load(s + PACK * j);
+        fetch_soon(&now, j, each);
         for (int c = 0; c < nv; c++) {
             vf x = load(v, j, i + (size_t)(c * VF));
             acc[0][c] = vw_fma(x, w, 0, acc[0][c]);
@@ -237,18 +265,16 @@ SIMD void weigh_columns(load_fn *load, const int nq, const int nv, const float *
             vf_store(o + (size_t)a * hd + i + (size_t)(c * VF), acc[a][c]);
 }
 
-/* On the way the part that is read next is fetched, a piece for every column. */
-SIMD void weigh(load_fn *load, const int nq, const float *s, const part_view *v,
-                const part_view *next, size_t n_pos, size_t hd, float *o)
+/* On the way what is read next is fetched, a piece for every column. */
+SIMD void weigh(load_fn *load, const int nq, const float *s, const part_view *v, const soon *next,
+                size_t n_pos, size_t hd, float *o)
 {
     const size_t step = OUT_VECTORS * VF;
     size_t i = 0;
-    for (; i + step <= hd; i += step) {
-        fetch(next, BNET_BLOCK_POS * i / hd, BNET_BLOCK_POS * step / hd);
-        weigh_columns(load, nq, OUT_VECTORS, s, v, n_pos, hd, i, o);
-    }
+    for (; i + step <= hd; i += step)
+        weigh_columns(load, nq, OUT_VECTORS, s, v, n_pos, hd, i, next, o);
     for (; i < hd; i += VF)
-        weigh_columns(load, nq, 1, s, v, n_pos, hd, i, o);
+        weigh_columns(load, nq, 1, s, v, n_pos, hd, i, next, o);
 }
 
 /* ---- packs, tokens ---- */
@@ -270,9 +296,8 @@ SIMD const float *round_queries(const float *q, size_t n, float *to)
 }
 
 SIMD void attend_pack(load_fn *load, const bool half, const int nq, const bnet_attend *a,
-                      const part_view *k, const part_view *v, size_t t, size_t g)
+                      const part_view *k, const part_view *v, const soon *next, size_t t, size_t g)
 {
-    const part_view ahead = {a->k_next, NULL, k->row_bytes, 0, k->far && a->k_next}, *next = &ahead;
     _Alignas(64) float s[BNET_BLOCK_POS * PACK];
     float m[PACK], l[PACK];
     size_t at = t * a->n_heads + g, hd = a->head_dim, n_pos = a->n_pos[t];
@@ -292,27 +317,34 @@ SIMD void attend_pack(load_fn *load, const bool half, const int nq, const bnet_a
         a->block[at + (size_t)i] = (bnet_softmax){m[i], l[i]};
 }
 
+SIMD void attend_token(load_fn *load, const bool half, const bnet_attend *a, const part_view *k,
+                       const part_view *v, const soon *next, size_t t)
+{
+    size_t g = 0;
+    for (; g + 4 <= a->n_heads; g += 4)
+        attend_pack(load, half, 4, a, k, v, next, t, g);
+    switch (a->n_heads - g) {
+    case 3:
+        attend_pack(load, half, 3, a, k, v, next, t, g);
+        break;
+    case 2:
+        attend_pack(load, half, 2, a, k, v, next, t, g);
+        break;
+    case 1:
+        attend_pack(load, half, 1, a, k, v, next, t, g);
+        break;
+    default:
+        break;
+    }
+}
+
+/* Straight from the cache, whose next keys every pack asks for. */
 SIMD void attend_views(load_fn *load, const bool half, const bnet_attend *a, const part_view *k,
                        const part_view *v)
 {
-    for (size_t t = 0; t < a->n_tokens; t++) {
-        size_t g = 0;
-        for (; g + 4 <= a->n_heads; g += 4)
-            attend_pack(load, half, 4, a, k, v, t, g);
-        switch (a->n_heads - g) {
-        case 3:
-            attend_pack(load, half, 3, a, k, v, t, g);
-            break;
-        case 2:
-            attend_pack(load, half, 2, a, k, v, t, g);
-            break;
-        case 1:
-            attend_pack(load, half, 1, a, k, v, t, g);
-            break;
-        default:
-            break;
-        }
-    }
+    const soon next = {a->k_next, a->k_next ? BNET_BLOCK_POS * k->row_bytes / 64 : 0};
+    for (size_t t = 0; t < a->n_tokens; t++)
+        attend_token(load, half, a, k, v, &next, t);
 }
 
 SIMD part_view convert(load_fn *load, const part_view *p, size_t n_pos, size_t hd, float *to)
@@ -342,7 +374,14 @@ SIMD void attend_ahead(load_fn *load, const bnet_attend *a, const part_view *k, 
     else
         kk = convert(load, k, n_pos, a->head_dim, kf);
     part_view vv = convert(load, v, n_pos, a->head_dim, vals);
-    attend_views(load_f32, load == load_f16, a, &kk, &vv);
+    /* the values lie behind the keys; packs of one token ask for the same */
+    const size_t part = load == load_i8 ? bnet_kv_part_bytes(BITNET_KV_INT8, a->head_dim)
+                                        : BNET_BLOCK_POS * k->row_bytes;
+    const soon all = {a->k_next, a->k_next ? 2 * part / 64 : 0};
+    for (size_t t = 0; t < a->n_tokens; t++) {
+        const soon next = some_of(&all, t, t + 1, a->n_tokens);
+        attend_token(load_f32, load == load_f16, a, &kk, &vv, &next, t);
+    }
 }
 
 #define BNET_ATTENTION_ROW(name, elem, ahead_tokens)                                               \
