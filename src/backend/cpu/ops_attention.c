@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 
+#include "backend/cpu/attention_tiles.h"
 #include "backend/cpu/cpu.h"
 #include "ops/kv_block.h"
 #include "backend/cpu/softmax.h"
@@ -79,8 +80,8 @@ typedef struct attention_job {
     const float *q, *k, *v;
     float *y;
     int most_blocks; /* a token with more is cut into blocks */
-    /* tiles of tokens; the first one is `skip` tokens shorter */
-    size_t tile, skip, n_items;
+    size_t tile;     /* most tokens of one */
+    bnet_tiles wide, narrow;
     atomic_size_t next;
     /* one token by blocks */
     size_t token, n_blocks;
@@ -251,19 +252,17 @@ static bool is_cut(const attention_job *j, size_t token)
     return blocks_of(j, token) > j->most_blocks;
 }
 
-/* Item i: tile i / n_kv of tokens, kv head i % n_kv; a tile is cut where the timeline changes. */
-static void attend_tile(const attention_job *j, size_t i, room *r)
+/* Item i of some tiles; one is cut where the timeline changes. */
+static void attend_tile(const attention_job *j, const bnet_tiles *of, size_t i, room *r)
 {
-    size_t at = i / j->n_kv * j->tile, end = at + j->tile - j->skip;
-    size_t t = at > j->skip ? at - j->skip : 0;
-    end = BNET_MIN(end, (size_t)j->step->n_tokens);
+    size_t end, h, t = bnet_tile_at(of, i, &end, &h);
     while (t < end) {
         size_t next = t + 1;
         while (next < end && j->step->seq[next] == j->step->seq[t] &&
                j->step->pos[next] >= j->step->pos[next - 1] && is_cut(j, next) == is_cut(j, t))
             next++;
         if (!is_cut(j, t))
-            attend_kv_head(j, t, next - t, i % j->n_kv, r);
+            attend_kv_head(j, t, next - t, h, r);
         t = next;
     }
 }
@@ -279,9 +278,13 @@ static void attend_tiles(void *arg, bnet_share part)
 {
     attention_job *j = arg;
     room *r = room_take(j, part);
-    size_t i;
-    while ((i = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed)) < j->n_items)
-        attend_tile(j, j->n_items - 1 - i, r);
+    size_t i, n_wide = j->wide.n_items, n = n_wide + j->narrow.n_items;
+    while ((i = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed)) < n) {
+        if (i < n_wide)
+            attend_tile(j, &j->wide, n_wide - 1 - i, r);
+        else
+            attend_tile(j, &j->narrow, n - 1 - i, r);
+    }
     bnet_cpu_scratch_give(j->be, part.thread);
 }
 
@@ -388,70 +391,13 @@ static size_t choose_cuts(attention_job *j, const bnet_kv_store *kv, const bnet_
     return t;
 }
 
-static size_t n_tiles(size_t n_tokens, size_t tile)
-{
-    return (n_tokens + tile - 1) / tile;
-}
-
-/* Where the tokens of the timeline of token t end. */
-static size_t run_end(const bnet_step *s, size_t t)
-{
-    size_t end = t + 1;
-    while (end < (size_t)s->n_tokens && s->seq[end] == s->seq[t])
-        end++;
-    return end;
-}
-
-/* The most tokens of one timeline that follow each other; *begin: the first of them. */
-static size_t longest_run(const bnet_step *s, size_t *begin)
-{
-    size_t longest = 0;
-    for (size_t t = 0, end; t < (size_t)s->n_tokens; t = end) {
-        end = run_end(s, t);
-        if (end - t > longest) {
-            longest = end - t;
-            *begin = t;
-        }
-    }
-    return longest;
-}
-
-/* Tiles of all runs that are about as long as the longest. */
-static size_t n_long_tiles(const bnet_step *s, size_t longest, size_t tile)
-{
-    size_t n = 0;
-    for (size_t t = 0, end; t < (size_t)s->n_tokens; t = end) {
-        end = run_end(s, t);
-        n += 2 * (end - t) >= longest ? n_tiles(end - t, tile) : 0;
-    }
-    return n;
-}
-
-/* Tiles are as large as keeps all threads busy. Those of the longest run, which a prompt is, begin
- * where it does, and are about equal: threads would wait for the last of unequal ones. */
-static void choose_tiles(attention_job *j)
-{
-    const bnet_step *s = j->step;
-    size_t t = (size_t)s->n_tokens, n_threads = (size_t)bnet_pool_threads(j->be->pool);
-    size_t begin = 0, run = longest_run(s, &begin);
-    if (run == 1) { /* a tile may hold many timelines */
-        while (j->tile > 1 && n_tiles(t, j->tile) * j->n_kv < 4 * n_threads)
-            j->tile /= 2;
-    } else {
-        while (j->tile > 1 && n_long_tiles(s, run, j->tile) * j->n_kv < 4 * n_threads)
-            j->tile /= 2;
-        j->tile = n_tiles(run, n_tiles(run, j->tile));
-        j->skip = n_tiles(begin, j->tile) * j->tile - begin;
-    }
-    j->n_items = n_tiles(t + j->skip, j->tile) * j->n_kv;
-}
-
 /* With all threads. */
 static void attend_all(attention_job *j, const bnet_kv_store *kv, const bnet_buffer *y)
 {
     size_t t = (size_t)j->step->n_tokens;
     size_t n_whole = choose_cuts(j, kv, y);
-    choose_tiles(j);
+    bnet_choose_tiles(j->step, j->tile, j->n_kv, (size_t)bnet_pool_threads(j->be->pool), &j->wide,
+                      &j->narrow);
     for (size_t i = 0; i < t && n_whole < t; i++)
         if (is_cut(j, i))
             attend_split(j, i);
@@ -480,6 +426,6 @@ void bnet_cpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_he
         attend_all(&j, kv, y);
         return;
     }
-    j.n_items = n_tiles(t, j.tile) * j.n_kv;
+    bnet_choose_tiles(s, j.tile, j.n_kv, 1, &j.wide, &j.narrow);
     attend_tiles(&j, (bnet_share){0, 1, 0});
 }

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "backend/cpu/attention_tiles.h"
 #include "backend/cpu/cpu.h"
 
 enum { MAX_T = 40, N_CTX = 704, N_BLOCKS = 24 };
@@ -96,7 +97,8 @@ static uint64_t story(int n_threads, const char *isa, const bnet_kv_shape *shape
                   {0, 700, 1, 0},
                   /* the first of them by blocks, the others by tiles, on 7 threads */
                   {0, 701, 1, 20},
-                  {1, 640, 2, 20}};
+                  {1, 640, 2, 20},
+                  {0, 640, 14, 1}};
     rig r;
     uint64_t hash = 14695981039346656037u;
     rig_open(&r, n_threads, isa, shape);
@@ -122,6 +124,7 @@ static void test_threads_and_sets_change_nothing(void **state)
         {1, N_BLOCKS, 2, 128, BITNET_KV_F16, 8}, {1, N_BLOCKS, 2, 64, BITNET_KV_F32, 2},
         {1, N_BLOCKS, 1, 48, BITNET_KV_F16, 7},  {1, N_BLOCKS, 3, 64, BITNET_KV_INT8, 9},
         {1, N_BLOCKS, 2, 20, BITNET_KV_INT8, 4}, {1, N_BLOCKS, 1, 1024, BITNET_KV_F16, 2},
+        {1, N_BLOCKS, 5, 32, BITNET_KV_F16, 20},
     };
     for (size_t s = 0; s < BNET_COUNT(shapes); s++) {
         uint64_t want = story(1, "scalar", &shapes[s]);
@@ -133,10 +136,85 @@ static void test_threads_and_sets_change_nothing(void **state)
     }
 }
 
+/* ---- tiles ---- */
+
+enum { TILE_KV = 8 };
+
+/* A step of runs[0] tokens of one timeline, then runs[1] of the next one, ... up to a 0. */
+static bnet_step step_of(const int *runs, int32_t *seq)
+{
+    int n = 0;
+    for (int i = 0; runs[i]; i++)
+        for (int t = 0; t < runs[i]; t++)
+            seq[n++] = i;
+    return (bnet_step){n, NULL, NULL, seq, NULL};
+}
+
+static size_t count_items(const bnet_tiles *tiles, size_t most, int (*seen)[TILE_KV])
+{
+    for (size_t i = 0; i < tiles->n_items; i++) {
+        size_t end, head, begin = bnet_tile_at(tiles, i, &end, &head);
+        assert_true(end - begin <= most && head < TILE_KV);
+        for (size_t t = begin; t < end; t++)
+            seen[t][head]++;
+    }
+    return tiles->n_items;
+}
+
+static void test_every_token_is_in_one_tile(void **state)
+{
+    (void)state;
+    static const int steps[][12] = {
+        {1},           {3},     {14},        {16},           {40}, {1, 1, 1, 1, 1, 1, 1, 1, 14},
+        {1, 1, 1, 40}, {5, 33}, {20, 19, 1}, {2, 1, 1, 1, 1}};
+    for (size_t i = 0; i < BNET_COUNT(steps); i++)
+        for (size_t n_kv = 1; n_kv <= TILE_KV; n_kv++)
+            for (size_t n_threads = 1; n_threads <= 9; n_threads++) {
+                int32_t seq[MAX_T + 8];
+                int seen[MAX_T + 8][TILE_KV] = {{0}};
+                bnet_step step = step_of(steps[i], seq);
+                bnet_tiles wide, narrow;
+                bnet_choose_tiles(&step, 16, n_kv, n_threads, &wide, &narrow);
+                count_items(&wide, 16, seen);
+                count_items(&narrow, 16, seen);
+                for (int t = 0; t < step.n_tokens; t++)
+                    for (size_t h = 0; h < TILE_KV; h++)
+                        assert_int_equal(seen[t][h], h < n_kv);
+            }
+}
+
+/* A prompt's 14 tokens beside 8 of others, 5 kv heads, 2 threads: each has two heads whole and half
+ * of the last one; 4 heads are one each, and two halves of two. */
+static void test_short_runs_have_wide_tiles(void **state)
+{
+    (void)state;
+    static const int runs[] = {1, 1, 1, 1, 1, 1, 1, 1, 14, 0};
+    int32_t seq[MAX_T];
+    bnet_step step = step_of(runs, seq);
+    bnet_tiles wide, narrow;
+    bnet_choose_tiles(&step, 16, 5, 2, &wide, &narrow);
+    assert_int_equal(wide.n_heads, 4);
+    assert_int_equal(wide.tile, 14);
+    assert_int_equal(narrow.n_heads, 1);
+    assert_true(narrow.tile <= 7);
+    bnet_choose_tiles(&step, 16, 4, 2, &wide, &narrow);
+    assert_int_equal(wide.n_heads, 2);
+    assert_int_equal(narrow.n_heads, 2);
+    bnet_choose_tiles(&step, 16, 5, 16, &wide, &narrow); /* fewer heads than threads */
+    assert_int_equal(wide.n_items, 0);
+    assert_int_equal(narrow.tile, 1);
+    step = step_of((const int[]){256, 0}, (int32_t[256]){0}); /* long enough as it is */
+    bnet_choose_tiles(&step, 16, 5, 2, &wide, &narrow);
+    assert_int_equal(wide.n_items, 0);
+    assert_int_equal(narrow.tile, 16);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads_and_sets_change_nothing),
+        cmocka_unit_test(test_every_token_is_in_one_tile),
+        cmocka_unit_test(test_short_runs_have_wide_tiles),
     };
     return cmocka_run_group_tests_name("backend/attention", tests, NULL, NULL);
 }

@@ -1,0 +1,22 @@
+/* attention_tiles.h - how a pass of attention is dealt out to threads: an item is some tokens that
+ * follow each other, for one kv head. A block of the cache is read, and converted, once for an
+ * item, so wide ones are cheap, and enough of them keep all threads busy. */
+#ifndef BNET_ATTENTION_TILES_H
+#define BNET_ATTENTION_TILES_H
+
+#include "ops/backend.h"
+
+/* Tiles of `tile` tokens for kv heads from `head` on. The first one is `skip` tokens shorter. */
+typedef struct bnet_tiles {
+    size_t tile, skip, n_tokens, head, n_heads, n_items;
+} bnet_tiles;
+
+/* Every token of the step is in one item of *wide or *narrow for each of n_kv heads. Tiles have at
+ * most `most` tokens; those of *wide, of which there may be none, are meant to be taken first. */
+void bnet_choose_tiles(const bnet_step *s, size_t most, size_t n_kv, size_t n_threads,
+                       bnet_tiles *wide, bnet_tiles *narrow);
+
+/* Item i < n_items: its first token is returned, those before *end and kv head *head are its. */
+size_t bnet_tile_at(const bnet_tiles *tiles, size_t i, size_t *end, size_t *head);
+
+#endif
