@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-enum { CROWD = 16, LARGE = 64, CROWD_TOKENS = 32, NEW_TOKENS = 48, SHORT_PROMPT = 8, OTHERS = 8 };
+enum { NEW_TOKENS = 48, SHORT_PROMPT = 8, OTHERS = 8 };
 
 /* ---- --server ---- */
 
@@ -62,130 +62,7 @@ int bench_url(const bench_plan *p)
     return rc;
 }
 
-/* ---- --serve: the library's part ---- */
-
-/* Runs of a small model are over in milliseconds, and one of them says little: there are at least n
- * of them, and as many more as LEAST_MS take. True: another one. */
-static bool goes_on(int done, int n, double began_ms)
-{
-    enum { LEAST_MS = 500 };
-    return done < n || (done < BENCH_REPEATS_MAX && now_ms() - began_ms < LEAST_MS);
-}
-
-static int median_of(bench_side *s, const char *test, int n, double *out)
-{
-    bitnet_bench_test t;
-    double tok_s[BENCH_REPEATS_MAX];
-    bitnet_bench_parse(test, &t);
-    progress_detail("%s", test);
-    int rc = side_warm(s, &t), done = 0;
-    for (double began = now_ms(); !rc && goes_on(done, n, began); done++)
-        rc = side_once(s, &t, &tok_s[done]);
-    *out = rc ? 0 : bitnet_summarize(tok_s, (size_t)done).median;
-    return rc;
-}
-
-/* What the promises depend on. */
-static void describe(const bench_side *s, library_figures *f)
-{
-    static const char *const fast[] = {"i8mm", "svei8mm", "avxvnni", "avx512vnni", "amx"};
-    const bitnet_model_info *info = bitnet_engine_model(s->engine);
-    f->n_ctx = info->n_ctx_train;
-    f->n_embd = info->n_embd;
-    f->gpu = s->limits.n_peaks == 0;
-    for (size_t i = 0; i < s->limits.n_peaks; i++)
-        for (size_t k = 0; k < sizeof fast / sizeof *fast; k++)
-            f->matrix |= strcmp(s->limits.peaks[i].isa, fast[k]) == 0;
-}
-
-static int measure_library(const bench_plan *p, const bench_source *src, library_figures *f)
-{
-    bench_plan plan = *p;
-    bench_side s;
-    plan.n_tests = 0; /* room for the longest of ours */
-    bitnet_bench_parse("pp128", &plan.tests[plan.n_tests++]);
-    int rc = side_open(&plan, src, p->threads.data[0], NULL, &s);
-    progress_begin(UNIT_NONE, "measuring the library");
-    rc = rc ? rc : median_of(&s, "pp128", p->n_repeats, &f->prompt);
-    rc = rc ? rc : median_of(&s, "bt16", p->n_repeats, &f->crowd);
-    rc = rc ? rc : median_of(&s, "tg48", p->n_repeats, &f->one);
-    if (!rc && s.limits.n_peaks == 0)
-        rc = median_of(&s, "bt64", p->n_repeats, &f->large);
-    progress_end();
-    if (!rc)
-        describe(&s, f);
-    if (!rc && !opt_json(p->args))
-        out_printf("%s on %s, %d threads\n", s.model, p->cpu, bitnet_runtime_threads(s.runtime));
-    side_close(&s);
-    return rc;
-}
-
-/* ---- --serve: the server's part ---- */
-
-static int go(const traffic_plan *plan, server_figures *f, traffic_result *r)
-{
-    int rc = traffic_run(plan, r);
-    f->client_cpu += r->cpu_seconds;
-    f->seconds += r->seconds;
-    if (!rc && r->n_failed)
-        rc = fail(EXIT_OTHER, "bench: %zu requests failed, the first with status %d", r->n_failed,
-                  r->failed_status);
-    if (rc)
-        traffic_free(r);
-    return rc;
-}
-
-static double together(const traffic_result *r)
-{
-    if (r->together_s > 0 && r->n_together) /* else they are too fast to be seen together */
-        return (double)r->n_together / r->together_s;
-    return r->seconds > 0 ? (double)r->n_tokens / r->seconds : 0;
-}
-
-/* The rate of so many streams that each ask once, the median of n runs or more after one that is
- * not counted; *last gets the last run, to be freed. */
-static int streams(traffic_plan plan, int n_streams, int n, server_figures *f, double *tok_s,
-                   traffic_result *last)
-{
-    double rates[BENCH_REPEATS_MAX];
-    plan.n_prompt = 1; /* what tg48, bt16 and bt64 compute */
-    plan.n_new = n_streams > 1 ? CROWD_TOKENS : NEW_TOKENS;
-    plan.n_streams = n_streams;
-    plan.n_requests = (size_t)n_streams;
-    progress_detail("%d streams", n_streams);
-    int rc = go(&plan, f, last), done = 0;
-    for (double began = now_ms(); !rc && goes_on(done, n, began); done++) {
-        traffic_free(last);
-        plan.seed += 1;
-        rc = go(&plan, f, last);
-        rates[done] = rc ? 0 : together(last);
-    }
-    *tok_s = rc ? 0 : bitnet_summarize(rates, (size_t)done).median;
-    return rc;
-}
-
-static int measure_crowds(traffic_plan plan, int n, bool large, server_figures *f)
-{
-    traffic_result r;
-    plan.seed = 10;
-    int rc = streams(plan, 1, n, f, &f->one, &r);
-    if (rc)
-        return rc;
-    traffic_free(&r);
-    plan.seed = 50;
-    rc = streams(plan, CROWD, n, f, &f->crowd, &r);
-    if (rc)
-        return rc;
-    f->first_p50 = figures_share(&r.first_ms, 0.5);
-    f->first_p99 = figures_share(&r.first_ms, 0.99);
-    f->gap_p50 = figures_share(&r.gap_ms, 0.5);
-    f->gap_p99 = figures_share(&r.gap_ms, 0.99);
-    traffic_free(&r);
-    plan.seed = 90;
-    if (large && (rc = streams(plan, LARGE, n, f, &f->large, &r)) == EXIT_OK)
-        traffic_free(&r);
-    return rc;
-}
+/* ---- --serve: what a long prompt and a prefix cost ---- */
 
 static int first_of(traffic_plan plan, server_figures *f, double *ms)
 {
@@ -193,7 +70,7 @@ static int first_of(traffic_plan plan, server_figures *f, double *ms)
     plan.n_streams = 1;
     plan.n_requests = 1;
     plan.n_new = 1;
-    int rc = go(&plan, f, &r);
+    int rc = traffic_go(&plan, f, &r);
     if (rc)
         return rc;
     *ms = figures_share(&r.first_ms, 0.5);
@@ -223,7 +100,7 @@ static int long_among(traffic_plan plan, server_figures *f, double *during, doub
     plan.extra_prompt = f->n_long;
     plan.extra_after = 2;
     progress_detail("the same among %d others", OTHERS);
-    int rc = go(&plan, f, &r);
+    int rc = traffic_go(&plan, f, &r);
     if (rc)
         return rc;
     *usual = figures_share(&r.gap_ms, 0.5);
@@ -277,26 +154,31 @@ static int measure_prefix(traffic_plan plan, int n, server_figures *f)
     return EXIT_OK;
 }
 
-static int measure_server(const bench_plan *p, const char *model, const library_figures *l,
-                          server_figures *f)
+/* ---- --serve ---- */
+
+/* The library goes when it has been measured: what is left is the server's alone, but for the size
+ * of its cache, which it chose beside the library's. */
+static int measure(const bench_plan *p, const bench_source *src, const char *model,
+                   library_figures *l, server_figures *s)
 {
-    own_server own;
-    int room = l->n_ctx - NEW_TOKENS - 16;
+    own_server own = {0};
+    bench_side side;
+    int rc = rates_open(p, src, &side, l), room = l->n_ctx - NEW_TOKENS - 16;
     progress_begin(UNIT_NONE, "starting a server");
-    int rc = own_server_start(p->args, model, &own);
+    rc = rc ? rc : own_server_start(p->args, model, &own);
     traffic_plan plan = {.server = &own.at};
-    f->n_long = room < 4000 ? room : 4000;
-    f->n_shared = room < 1000 ? room : 1000;
+    s->n_long = room < 4000 ? room : 4000;
+    s->n_shared = room < 1000 ? room : 1000;
+    progress_begin(UNIT_NONE, "measuring library and server in turn");
+    rc = rc ? rc : measure_rates(&side, &plan, p->n_repeats, l, s);
+    side_close(&side);
     progress_begin(UNIT_NONE, "measuring the server");
-    rc = rc ? rc : measure_crowds(plan, p->n_repeats, l->gpu, f);
-    rc = rc ? rc : measure_long(plan, p->n_repeats, f);
-    rc = rc ? rc : measure_prefix(plan, p->n_repeats, f);
+    rc = rc ? rc : measure_long(plan, p->n_repeats, s);
+    rc = rc ? rc : measure_prefix(plan, p->n_repeats, s);
     progress_end();
     own_server_stop(&own);
     return rc;
 }
-
-/* ---- --serve: both ---- */
 
 static void print_json(const library_figures *l, const server_figures *s)
 {
@@ -379,11 +261,10 @@ int bench_own(const bench_plan *p)
     server_figures server = {0};
     char path[4096] = "";
     int rc = source_open(a, NULL, opt_text(a, OPT_SYNTHETIC), opt_text(a, OPT_HEAD), &src);
-    rc = rc ? rc : measure_library(p, &src, &library);
     if (!rc && src.synthetic)
         rc = served_file(&src, path, sizeof path);
     if (!rc)
-        rc = measure_server(p, *path ? path : src.path, &library, &server);
+        rc = measure(p, &src, *path ? path : src.path, &library, &server);
     if (*path) {
         unlink(path);
         signals_name_temp(NULL);

@@ -70,6 +70,19 @@ typedef struct verdict {
 } verdict;
 enum { VERDICTS_MAX = 8 };
 
+/* ---- bench_rates.c ---- */
+
+/* The library, ready for the tests of --serve, and what is known of it before. To be closed,
+ * whatever comes back. */
+int rates_open(const bench_plan *p, const bench_source *src, bench_side *out, library_figures *f);
+/* The rates of both, by turns: in each of n rounds, after one that does not count, library and
+ * server make everything once, or for a moment where once is less, so that what disturbs the
+ * machine for a while falls on both. Medians. */
+int measure_rates(bench_side *library, const traffic_plan *server, int n, library_figures *l,
+                  server_figures *s);
+/* traffic_run() that adds the client's time to *f and fails if a request did. */
+int traffic_go(const traffic_plan *plan, server_figures *f, traffic_result *out);
+
 /* ---- bench_verdicts.c ---- */
 
 /* Which promises there are for this machine and model, and what the figures say. Returns how many.
