@@ -23,7 +23,7 @@ enum {
 enum { LEAST_TENTHS = 36, USUAL_TENTHS = 45, MOST_TENTHS = 46 };
 static const double unnoticed_ms = 10;
 /* ... depending on what a prompt token takes in it, by what it takes alone. */
-static const double quick = 1.34, fair = 1.45, slow = 1.5;
+static const double quick = 1.38, fair = 1.45, slow = 1.5;
 static const double alone_most_ms = 500, least_ms = 1e-4;
 /* What of a line's older points is kept for each new one. Of a prompt that is read alone the
  * beginning is not forgotten over some thousand tokens: the next one begins there. */

@@ -1,6 +1,6 @@
 /* scheduler_pace.h - how many prompt tokens a step may have beside those that generate. Measures
  * the steps: their time without prompts is what the others are used to. A step with prompts shall
- * take 3.6 to 4.5 times that, as short as lets a prompt take 1.34 times what it needs alone. Where
+ * take 3.6 to 4.5 times that, as short as lets a prompt take 1.38 times what it needs alone. Where
  * it would need more than 1.45 times that, steps may take 4.6 times, and where it would need more
  * than 1.5 times even so, 10 ms. */
 #ifndef SRV_SCHEDULER_PACE_H
