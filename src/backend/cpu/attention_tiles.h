@@ -6,15 +6,17 @@
 
 #include "ops/backend.h"
 
-/* Tiles of `tile` tokens for kv heads from `head` on. The first one is `skip` tokens shorter. */
+/* Tokens begin .. end - 1 in tiles of `tile`, for n_heads kv heads from `head` on. */
 typedef struct bnet_tiles {
-    size_t tile, skip, n_tokens, head, n_heads, n_items;
+    size_t tile, begin, end, head, n_heads, n_items;
 } bnet_tiles;
 
-/* Every token of the step is in one item of *wide or *narrow for each of n_kv heads. Tiles have at
- * most `most` tokens; those of *wide, of which there may be none, are meant to be taken first. */
-void bnet_choose_tiles(const bnet_step *s, size_t most, size_t n_kv, size_t n_threads,
-                       bnet_tiles *wide, bnet_tiles *narrow);
+enum { BNET_TILINGS = 4 };
+
+/* Every token of the step is in one item for each of n_kv heads. Tiles have at most `most` tokens.
+ * Returns how many of `out` there are, in the order in which they are meant to be taken. */
+size_t bnet_choose_tiles(const bnet_step *s, size_t most, size_t n_kv, size_t n_threads,
+                         bnet_tiles out[BNET_TILINGS]);
 
 /* Item i < n_items: its first token is returned, those before *end and kv head *head are its. */
 size_t bnet_tile_at(const bnet_tiles *tiles, size_t i, size_t *end, size_t *head);

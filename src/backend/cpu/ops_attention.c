@@ -81,7 +81,8 @@ typedef struct attention_job {
     float *y;
     int most_blocks; /* a token with more is cut into blocks */
     size_t tile;     /* most tokens of one */
-    bnet_tiles wide, narrow;
+    bnet_tiles tiles[BNET_TILINGS];
+    size_t n_items; /* of all tilings */
     atomic_size_t next;
     /* one token by blocks */
     size_t token, n_blocks;
@@ -274,17 +275,21 @@ static room *room_take(const attention_job *j, bnet_share part)
 
 /* Late tokens see most positions, so they go first; the result does not depend on which thread
  * takes an item. */
+static void attend_item(const attention_job *j, size_t i, room *r)
+{
+    const bnet_tiles *tiles = j->tiles;
+    for (; i >= tiles->n_items; tiles++)
+        i -= tiles->n_items;
+    attend_tile(j, tiles, tiles->n_items - 1 - i, r);
+}
+
 static void attend_tiles(void *arg, bnet_share part)
 {
     attention_job *j = arg;
     room *r = room_take(j, part);
-    size_t i, n_wide = j->wide.n_items, n = n_wide + j->narrow.n_items;
-    while ((i = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed)) < n) {
-        if (i < n_wide)
-            attend_tile(j, &j->wide, n_wide - 1 - i, r);
-        else
-            attend_tile(j, &j->narrow, n - 1 - i, r);
-    }
+    size_t i;
+    while ((i = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed)) < j->n_items)
+        attend_item(j, i, r);
     bnet_cpu_scratch_give(j->be, part.thread);
 }
 
@@ -391,13 +396,19 @@ static size_t choose_cuts(attention_job *j, const bnet_kv_store *kv, const bnet_
     return t;
 }
 
+static void choose_tiles(attention_job *j, size_t n_threads)
+{
+    size_t n = bnet_choose_tiles(j->step, j->tile, j->n_kv, n_threads, j->tiles);
+    for (size_t i = 0; i < n; i++)
+        j->n_items += j->tiles[i].n_items;
+}
+
 /* With all threads. */
 static void attend_all(attention_job *j, const bnet_kv_store *kv, const bnet_buffer *y)
 {
     size_t t = (size_t)j->step->n_tokens;
     size_t n_whole = choose_cuts(j, kv, y);
-    bnet_choose_tiles(j->step, j->tile, j->n_kv, (size_t)bnet_pool_threads(j->be->pool), &j->wide,
-                      &j->narrow);
+    choose_tiles(j, (size_t)bnet_pool_threads(j->be->pool));
     for (size_t i = 0; i < t && n_whole < t; i++)
         if (is_cut(j, i))
             attend_split(j, i);
@@ -426,6 +437,6 @@ void bnet_cpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_he
         attend_all(&j, kv, y);
         return;
     }
-    bnet_choose_tiles(s, j.tile, j.n_kv, 1, &j.wide, &j.narrow);
+    choose_tiles(&j, 1);
     attend_tiles(&j, (bnet_share){0, 1, 0});
 }

@@ -150,63 +150,73 @@ static bnet_step step_of(const int *runs, int32_t *seq)
     return (bnet_step){n, NULL, NULL, seq, NULL};
 }
 
-static size_t count_items(const bnet_tiles *tiles, size_t most, int (*seen)[TILE_KV])
+static void count_items(const bnet_tiles *tiles, size_t most, int (*seen)[TILE_KV])
 {
     for (size_t i = 0; i < tiles->n_items; i++) {
         size_t end, head, begin = bnet_tile_at(tiles, i, &end, &head);
-        assert_true(end - begin <= most && head < TILE_KV);
+        assert_true(begin < end && end - begin <= most && head < TILE_KV);
         for (size_t t = begin; t < end; t++)
             seen[t][head]++;
     }
-    return tiles->n_items;
 }
 
 static void test_every_token_is_in_one_tile(void **state)
 {
     (void)state;
-    static const int steps[][12] = {
-        {1},           {3},     {14},        {16},           {40}, {1, 1, 1, 1, 1, 1, 1, 1, 14},
-        {1, 1, 1, 40}, {5, 33}, {20, 19, 1}, {2, 1, 1, 1, 1}};
+    static const int steps[][12] = {{1},
+                                    {3},
+                                    {14},
+                                    {16},
+                                    {40},
+                                    {1, 1, 1, 1, 1, 1, 1, 1, 14},
+                                    {1, 1, 1, 40},
+                                    {5, 33},
+                                    {20, 19, 1},
+                                    {2, 1, 1, 1, 1},
+                                    {1, 1, 9, 1, 3}};
     for (size_t i = 0; i < BNET_COUNT(steps); i++)
         for (size_t n_kv = 1; n_kv <= TILE_KV; n_kv++)
-            for (size_t n_threads = 1; n_threads <= 9; n_threads++) {
+            for (size_t n_threads = 1; n_threads <= 33; n_threads += n_threads < 9 ? 1 : 8) {
                 int32_t seq[MAX_T + 8];
                 int seen[MAX_T + 8][TILE_KV] = {{0}};
                 bnet_step step = step_of(steps[i], seq);
-                bnet_tiles wide, narrow;
-                bnet_choose_tiles(&step, 16, n_kv, n_threads, &wide, &narrow);
-                count_items(&wide, 16, seen);
-                count_items(&narrow, 16, seen);
+                bnet_tiles tiles[BNET_TILINGS];
+                size_t n = bnet_choose_tiles(&step, 16, n_kv, n_threads, tiles);
+                assert_in_range(n, 1, BNET_TILINGS);
+                for (size_t k = 0; k < n; k++)
+                    count_items(&tiles[k], 16, seen);
                 for (int t = 0; t < step.n_tokens; t++)
                     for (size_t h = 0; h < TILE_KV; h++)
                         assert_int_equal(seen[t][h], h < n_kv);
             }
 }
 
-/* A prompt's 14 tokens beside 8 of others, 5 kv heads, 2 threads: each has two heads whole and half
- * of the last one; 4 heads are one each, and two halves of two. */
+/* A prompt's 14 tokens beside 8 of others, 5 kv heads. Two threads: each has two heads whole and
+ * half of the last one; of 4 heads one each, and two halves of two. Sixteen: three tiles of each
+ * head, one for nearly every thread. */
 static void test_short_runs_have_wide_tiles(void **state)
 {
     (void)state;
     static const int runs[] = {1, 1, 1, 1, 1, 1, 1, 1, 14, 0};
     int32_t seq[MAX_T];
     bnet_step step = step_of(runs, seq);
-    bnet_tiles wide, narrow;
-    bnet_choose_tiles(&step, 16, 5, 2, &wide, &narrow);
-    assert_int_equal(wide.n_heads, 4);
-    assert_int_equal(wide.tile, 14);
-    assert_int_equal(narrow.n_heads, 1);
-    assert_true(narrow.tile <= 7);
-    bnet_choose_tiles(&step, 16, 4, 2, &wide, &narrow);
-    assert_int_equal(wide.n_heads, 2);
-    assert_int_equal(narrow.n_heads, 2);
-    bnet_choose_tiles(&step, 16, 5, 16, &wide, &narrow); /* fewer heads than threads */
-    assert_int_equal(wide.n_items, 0);
-    assert_int_equal(narrow.tile, 1);
+    bnet_tiles tiles[BNET_TILINGS];
+    assert_int_equal(bnet_choose_tiles(&step, 16, 5, 2, tiles), 3);
+    assert_int_equal(tiles[0].n_items, 4);
+    assert_int_equal(tiles[0].tile, 14);
+    assert_int_equal(tiles[1].n_items, 2);
+    assert_int_equal(tiles[1].tile, 7);
+    assert_int_equal(tiles[2].end, 8);
+    bnet_choose_tiles(&step, 16, 4, 2, tiles);
+    assert_int_equal(tiles[0].n_items, 2);
+    assert_int_equal(tiles[1].n_items, 4);
+    assert_int_equal(bnet_choose_tiles(&step, 16, 5, 16, tiles), 2);
+    assert_int_equal(tiles[0].tile, 5);
+    assert_int_equal(tiles[0].n_items, 15);
+    assert_int_equal(tiles[1].tile, 1);                       /* the rows of others */
     step = step_of((const int[]){256, 0}, (int32_t[256]){0}); /* long enough as it is */
-    bnet_choose_tiles(&step, 16, 5, 2, &wide, &narrow);
-    assert_int_equal(wide.n_items, 0);
-    assert_int_equal(narrow.tile, 16);
+    assert_int_equal(bnet_choose_tiles(&step, 16, 5, 2, tiles), 1);
+    assert_int_equal(tiles[0].tile, 16);
 }
 
 int main(void)
